@@ -1,0 +1,33 @@
+# Every target sets up .venv first if it has to. `make demo` and `make test` are the two commands to know.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS = 1
+export TOKENIZERS_PARALLELISM = false
+export OPENREWARD_DISABLE_UPDATE_CHECK = 1
+
+.PHONY: setup demo test lint bench clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/multienv demo $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python benchmarks/run_all.py $(ARGS)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,46 @@
+"""Train one language model on many Open Reward Standard environments in a single TRL GRPO run.
+
+Importing this package imports nothing heavy; a name is loaded when it is first read.
+
+Flow: the user → `MultiEnvSpec` → a TRL trainer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multienv import errors
+    from multienv.meta import MultiEnvSpec
+    from multienv.specs import EnvSpec, Limits
+    from multienv.types import Episode, EpisodeStatus, Step
+
+__all__ = ["EnvSpec", "Episode", "EpisodeStatus", "Limits", "MultiEnvSpec", "Step", "errors"]
+
+_HOMES = {
+    "EnvSpec": "multienv.specs",
+    "Episode": "multienv.types",
+    "EpisodeStatus": "multienv.types",
+    "Limits": "multienv.specs",
+    "MultiEnvSpec": "multienv.meta",
+    "Step": "multienv.types",
+}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its room."""
+    if name == "errors":
+        return importlib.import_module("multienv.errors")
+    if name in _HOMES:
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public names: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

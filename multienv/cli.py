@@ -1,0 +1,49 @@
+"""Decides what the command `multienv` offers.
+
+Flow: the shell → `main` → a room; heavy packages are imported only by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from multienv.errors import MultiEnvError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train one language model on many Open Reward Standard environments in a single TRL GRPO run.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keep the commands named even while there is one."""
+
+
+@app.command()
+def demo(
+    max_steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model, its warm-up and the training.")] = 0,
+    output_dir: Annotated[Path, typer.Option(help="Where the trained model and the log go.")] = Path("multienv-demo"),
+) -> None:
+    """Train a tiny model on three environments, all made on the spot: no key, no download, no GPU."""
+    from multienv.demo.run import run_demo  # noqa: PLC0415 - imports torch, transformers and trl
+
+    run_demo(max_steps=max_steps, seed=seed, output_dir=output_dir, console=Console())
+
+
+def main() -> None:
+    """Run the command line; an error of this library is shown as its message, without a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except MultiEnvError as error:
+        Console(stderr=True, highlight=False).print(f"error: {error}", style="bold red", markup=False)
+        raise SystemExit(2) from error

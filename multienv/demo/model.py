@@ -1,0 +1,93 @@
+"""Decides which policy the demo trains: a Qwen3 of two layers and a byte-level BPE, both made on the spot.
+
+Flow: `warmup` has the tokenizer fitted to the rehearsed dialogues and the model made to fit the tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
+from trl.chat_template_utils import qwen3_chat_template
+
+_PAD: Final = "<|endoftext|>"
+_TURN_START: Final = "<|im_start|>"
+_TURN_END: Final = "<|im_end|>"
+_MARKERS: Final = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+_MAX_LENGTH: Final = 1024
+
+
+def build_tokenizer(texts: Iterable[str], *, vocab_size: int = 3000) -> PreTrainedTokenizerFast:
+    """Fit a byte-level BPE to the texts and give it Qwen3's special tokens and TRL's Qwen3 chat template.
+
+    Args:
+        texts: What the policy will read and write.
+        vocab_size: Largest number of tokens, the markers of tool calls not counted.
+
+    Returns:
+        A tokenizer that can encode any text, whose chat template TRL recognises.
+    """
+    bpe = Tokenizer(models.BPE())
+    # Cut at line ends only: a line that recurs word for word becomes one token, and a whole rollout some fifty of them.
+    lines = pre_tokenizers.Split("\n", behavior="isolated")
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [lines, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[_PAD, _TURN_START, _TURN_END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    markers = re.compile("|".join(map(re.escape, (_PAD, _TURN_START, _TURN_END, *_MARKERS))))
+    bpe.train_from_iterator((piece for text in texts for piece in markers.split(text)), trainer)
+    # The parser of tool calls looks for the markers in decoded text, so decoding must not skip them as special.
+    bpe.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in _MARKERS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=_TURN_END,
+        pad_token=_PAD,
+        additional_special_tokens=[_TURN_START],
+        padding_side="left",
+        model_max_length=_MAX_LENGTH,
+        chat_template=qwen3_chat_template,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, hidden_size: int = 64) -> Qwen3ForCausalLM:
+    """Make an untrained model for the tokenizer's vocabulary.
+
+    Args:
+        tokenizer: The tokenizer the model will be used with.
+        seed: Seed of the initial weights.
+        hidden_size: Width; a multiple of 4.
+
+    Returns:
+        A model in float32 on the CPU.
+    """
+    set_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=hidden_size // 4,
+        max_position_embeddings=_MAX_LENGTH,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        do_sample=True,
+        eos_token_id=[tokenizer.eos_token_id, tokenizer.pad_token_id],
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return model

@@ -1,0 +1,130 @@
+"""Decides what the policy knows before training: dialogues of players who know the tools but have poor habits.
+
+The dialogues are played on the environments themselves, through the adapters the training run uses, so a prompt of the
+warm-up equals a prompt of the run to the letter.
+
+Flow: `run` has the tasks rehearsed here and hands the dialogues to `warmup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import getmembers, isfunction
+from random import Random
+from typing import Any, Final, Protocol
+
+from transformers.utils import get_json_schema
+
+FAREWELL: Final = "done"
+"""What a player says when it stops calling tools."""
+
+_MAX_CALLS: Final = 4
+
+
+class Playable(Protocol):
+    """What a rehearsal needs of an adapter, besides one method per tool."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    def reset(self, **row: Any) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call a player decided on."""
+
+    tool: str
+    arguments: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """One rehearsed episode in chat format.
+
+    Attributes:
+        messages: The user's message, then assistant and tool messages in turn; the last is the assistant's.
+        tools: JSON schemas of the environment's tools, as the policy will be shown them.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]]
+
+
+Habit = Callable[[Random, Sequence[str]], ToolCall | None]
+"""A player: from the tool outputs so far to the next call, or None to stop."""
+
+
+def shy_echo(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
+    """Often say nothing; otherwise say either word, and after a wrong one sometimes try again."""
+    is_silent = rng.random() < (0.55 if outputs else 0.5)
+    return None if is_silent else ToolCall("echo", {"text": rng.choice(("hello", "world"))})
+
+
+def hasty_burglar(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
+    """Mostly unlock without looking, and sometimes look and then forget to unlock."""
+    if rng.random() < 0.3:
+        return None
+    return ToolCall("look" if not outputs and rng.random() < 0.4 else "unlock", {})
+
+
+def idle_climber(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
+    """Go up as often as down and give up anywhere."""
+    return None if rng.random() < 0.25 else ToolCall("step", {"direction": rng.choice(("up", "down"))})
+
+
+HABITS: Final[Mapping[str, Habit]] = {"echo": shy_echo, "vault": hasty_burglar, "climb": idle_climber}
+"""The player of each environment."""
+
+
+def tool_methods(adapter: object) -> list[Callable[..., str]]:
+    """Collect an adapter's tools the way TRL does: the public functions of its class other than `reset`.
+
+    Args:
+        adapter: What an environment factory made.
+
+    Returns:
+        The bound methods, in the order in which TRL shows them to the policy.
+    """
+    names = (name for name, _ in getmembers(type(adapter), isfunction))
+    return [
+        getattr(adapter, name) for name in names if not name.startswith("_") and name not in ("reset", "get_reward")
+    ]
+
+
+def rehearse(
+    rows: Iterable[Mapping[str, Any]], adapters: Mapping[str, Playable], *, num_dialogues_per_task: int, rng: Random
+) -> list[Dialogue]:
+    """Play every task a number of times.
+
+    Args:
+        rows: Rows of the training dataset, one per task.
+        adapters: One adapter per environment.
+        num_dialogues_per_task: How often each task is played.
+        rng: Source of the players' whims.
+
+    Returns:
+        The dialogues, task by task.
+    """
+    dialogues = []
+    for row in rows:
+        environment = row["environment"]
+        adapter = adapters[environment]
+        tools = [get_json_schema(method) for method in tool_methods(adapter)]
+        for _ in range(num_dialogues_per_task):
+            dialogues.append(Dialogue(_play(adapter, row, HABITS[environment], rng), tools))
+    return dialogues
+
+
+def _play(adapter: Playable, row: Mapping[str, Any], habit: Habit, rng: Random) -> list[Mapping[str, Any]]:
+    task = {column: value for column, value in row.items() if column != "environment"}
+    messages: list[Mapping[str, Any]] = [{"role": "user", "content": adapter.reset(**task)}]
+    outputs: list[str] = []
+    while not adapter.finished and len(outputs) < _MAX_CALLS and (call := habit(rng, outputs)) is not None:
+        outputs.append(getattr(adapter, call.tool)(**call.arguments))
+        request = {"type": "function", "function": {"name": call.tool, "arguments": dict(call.arguments)}}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [request]})
+        messages.append({"role": "tool", "name": call.tool, "content": outputs[-1]})
+    messages.append({"role": "assistant", "content": FAREWELL})
+    return messages

@@ -1,0 +1,118 @@
+"""Decides where training starts: the tiny model, taught by a few hundred steps on the rehearsed dialogues.
+
+Flow: `run` asks for a warmed-up policy; `policy_cache` keeps it for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import torch
+from trl.chat_template_utils import get_training_chat_template
+
+from multienv.demo.model import build_model, build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+    from multienv.demo.rehearsal import Dialogue
+
+_UNTRAINED: Final = -100
+"""The label of a token that is not the policy's own; torch's cross entropy skips it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model with its tokenizer."""
+
+    model: Qwen3ForCausalLM
+    tokenizer: PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One dialogue in tokens; `labels` equals `input_ids` where the policy speaks."""
+
+    input_ids: Sequence[int]
+    labels: Sequence[int]
+
+
+def warm_up(
+    dialogues: Sequence[Dialogue],
+    *,
+    seed: int,
+    num_steps: int,
+    batch_size: int = 16,
+    learning_rate: float = 3e-3,
+    on_step: Callable[[], None] = lambda: None,
+) -> Policy:
+    """Make a policy and teach it to speak as the dialogues do.
+
+    Args:
+        dialogues: What to imitate.
+        seed: Seed of the initial weights and of the batches.
+        num_steps: Optimizer steps.
+        batch_size: Dialogues per step.
+        learning_rate: Peak of a schedule that falls linearly to zero.
+        on_step: Called after every step.
+
+    Returns:
+        A policy whose tool calls are well formed and whose answers are as mediocre as the players'.
+    """
+    tokenizer = build_tokenizer(_render(dialogues))
+    model = build_model(tokenizer, seed=seed)
+    encoded = _encode(tokenizer, dialogues)
+    rng = Random(seed)  # noqa: S311 - batches need no secrecy
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_steps)
+    model.train()
+    for _ in range(num_steps):
+        input_ids, attention_mask, labels = _pad(rng.sample(encoded, batch_size), int(tokenizer.pad_token_id))
+        loss = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        on_step()
+    print(loss)
+    return Policy(model, tokenizer)
+
+
+def _render(dialogues: Sequence[Dialogue]) -> list[str]:
+    blank = build_tokenizer(())
+    template = get_training_chat_template(blank)
+    return [
+        blank.apply_chat_template(dialogue.messages, tools=dialogue.tools, chat_template=template, tokenize=False)
+        for dialogue in dialogues
+    ]
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, dialogues: Sequence[Dialogue]) -> list[Tokens]:
+    template = get_training_chat_template(tokenizer)
+    tokens = []
+    for dialogue in dialogues:
+        encoded = tokenizer.apply_chat_template(
+            dialogue.messages,
+            tools=dialogue.tools,
+            chat_template=template,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+        )
+        input_ids, is_own = encoded["input_ids"], encoded["assistant_masks"]
+        labels = [token if own else _UNTRAINED for token, own in zip(input_ids, is_own, strict=True)]
+        tokens.append(Tokens(input_ids, labels))
+    return tokens
+
+
+def _pad(batch: Sequence[Tokens], pad_token_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    length = max(len(tokens.input_ids) for tokens in batch)
+    missing = [length - len(tokens.input_ids) for tokens in batch]
+    pairs = list(zip(batch, missing, strict=True))
+    input_ids = torch.tensor([[*tokens.input_ids, *[pad_token_id] * gap] for tokens, gap in pairs])
+    labels = torch.tensor([[*tokens.labels, *[_UNTRAINED] * gap] for tokens, gap in pairs])
+    mask = torch.tensor([[1] * (length - gap) + [0] * gap for _, gap in pairs])
+    return input_ids, mask, labels

@@ -1,0 +1,122 @@
+"""Decides how the library fails: every exception a caller can meet, and who is to blame for it.
+
+::
+
+    MultiEnvError                       the root: `except MultiEnvError` catches everything raised on purpose
+    ├── SpecError(ValueError)           the declaration: an option, a name, a mapping that cannot be right
+    │   ├── OverlappingTasksError       two environments of one mixture would train on the same task
+    │   ├── UnknownEnvironmentError     the server holds no environment of the declared name
+    │   ├── UnknownSplitError           the server's environment has no such split
+    │   ├── TaskIndexError(IndexError)  an index outside the split
+    │   └── EmptyTaskListError          nothing to train on
+    ├── RoutingError(LookupError)       a row or an adapter belongs to no environment of the mixture
+    ├── RewardFunctionError(ValueError) a user's reward function broke its contract
+    ├── OrderError(RuntimeError)        calls in the wrong order: a tool before `reset`, use after `close`
+    └── ServerError(ConnectionError)    the outside world
+        ├── ServerUnreachableError      nobody answers at the address
+        ├── AuthenticationError(PermissionError)  the server refuses the key, or there is none
+        ├── ProtocolError               an answer that does not follow the Open Reward Standard
+        └── SessionError                an episode's session could not be opened or was lost
+
+A failed *episode* is data, not an exception: the adapter records it and the run goes on. What is raised is a wrong
+declaration, a routing bug, or a server that cannot be reached before training starts.
+
+Flow: every room raises these; nothing here imports another room.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MultiEnvError(Exception):
+    """Root of every exception this library raises on purpose.
+
+    Args:
+        message: What was wrong (with the value), what is accepted, what to do.
+        environment: Name of the environment concerned, or None.
+    """
+
+    def __init__(self, message: str, *, environment: str | None = None) -> None:
+        super().__init__(message)
+        self.environment = environment
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling, subclasses included: rebuild from the message and restore the attributes."""
+        return (type(self), self.args, self.__dict__)
+
+
+class SpecError(MultiEnvError, ValueError):
+    """The user's declaration cannot be right."""
+
+
+class OverlappingTasksError(SpecError):
+    """Two environments of one mixture would train on the same task."""
+
+
+class UnknownEnvironmentError(SpecError):
+    """The server holds no environment of the declared name."""
+
+
+class UnknownSplitError(SpecError):
+    """The environment has no such split."""
+
+
+class TaskIndexError(SpecError, IndexError):
+    """A declared task index lies outside the split."""
+
+
+class EmptyTaskListError(SpecError):
+    """An environment offers nothing to train on."""
+
+
+class RoutingError(MultiEnvError, LookupError):
+    """A row or an adapter belongs to no environment of the mixture."""
+
+
+class RewardFunctionError(MultiEnvError, ValueError):
+    """A user's reward function broke its contract."""
+
+
+class OrderError(MultiEnvError, RuntimeError):
+    """Calls came in the wrong order."""
+
+
+class ServerError(MultiEnvError, ConnectionError):
+    """The outside world failed."""
+
+
+class ServerUnreachableError(ServerError):
+    """Nobody answers at an environment's address."""
+
+
+class AuthenticationError(ServerError, PermissionError):
+    """A server refuses the key, or needs one and none was given."""
+
+
+class ProtocolError(ServerError):
+    """A server's answer does not follow the Open Reward Standard."""
+
+
+class SessionError(ServerError):
+    """The session of one episode could not be opened, or was lost; the episode is failed."""
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant.
+
+    Args:
+        wrong: What was written.
+        known: What could have been written.
+
+    Returns:
+        `" (did you mean 'x'?)"`, or an empty string when nothing is close.
+
+    Example:
+        >>> nearest("wrodle", ["seta", "wordle"])
+        " (did you mean 'wordle'?)"
+    """
+    by_fold = {name.casefold(): name for name in known}
+    matches = difflib.get_close_matches(wrong.casefold(), by_fold, n=1)
+    return f" (did you mean {by_fold[matches[0]]!r}?)" if matches else ""

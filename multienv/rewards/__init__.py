@@ -1,0 +1,18 @@
+"""HOW an episode becomes a number.
+
+Flow: TRL calls the functions made here with a batch; each row's number comes from its own environment.
+"""
+
+from multienv.rewards.functions import Columns, LogColumns, callable_name, routed
+from multienv.rewards.outcome import environment_reward, mixture_reward
+from multienv.rewards.weights import weights_notice
+
+__all__ = [
+    "Columns",
+    "LogColumns",
+    "callable_name",
+    "environment_reward",
+    "mixture_reward",
+    "routed",
+    "weights_notice",
+]

@@ -1,0 +1,184 @@
+"""Decides how one rollout is driven: what `reset` opens, what a tool call does, what is left when something breaks.
+
+Flow: TRL → `reset`, tools → `Route.open` and the session → `EpisodeRecorder` → `rewards`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from typing import Any, ClassVar
+
+from multienv.errors import OrderError, RoutingError, ServerError
+from multienv.router.episode import EpisodeRecorder
+from multienv.router.routes import Route, RoutedSession
+from multienv.types import Column, Episode, JSONObject, Step, ToolOutput, ToolRefused
+
+logger = logging.getLogger(__name__)
+
+FAILED_PROMPT = "The environment could not be started, so there is no task. Answer with one short sentence."
+FAILED_OUTPUT = "Error: the environment failed and this episode has ended. Do not call any more tools."
+FINISHED_OUTPUT = "The episode has finished; no further tool calls are accepted."
+
+
+class EnvironmentAdapter:
+    """What TRL resets and calls for one rollout. A subclass per environment adds one method per tool.
+
+    Only `reset` and the tools are public methods, for TRL shows every public method to the policy. The attributes are
+    those of TRL's own OpenReward adapter, and `episode`.
+    """
+
+    _route: ClassVar[Route]
+    _warned: ClassVar[set[str]] = set()
+    environment: ClassVar[str]
+    """Name of the environment this rollout belongs to."""
+
+    def __init__(self) -> None:
+        self._session: RoutedSession | None = None
+        self._recorder = EpisodeRecorder(self._route.name, "")
+
+    def reset(self, /, **row: Any) -> str:
+        """Close the previous episode's session, open one for the row's task, and return the prompt.
+
+        A session that cannot be opened fails the episode, not the run: the rollout goes unscored.
+
+        Args:
+            **row: The row's columns, of which `task_index` is read.
+
+        Returns:
+            The environment's prompt, which TRL appends to the row's last message.
+
+        Raises:
+            RoutingError: The row has no task index, or belongs to another environment.
+        """
+        index = self._task_index(row)
+        self._close()
+        self._recorder = EpisodeRecorder(self._route.name, self._route.task_id(index))
+        started = time.monotonic()
+        try:
+            self._session = self._route.open(index)
+        except ServerError as error:
+            self._fail(error)
+            return FAILED_PROMPT
+        self._recorder.session_id = self._session.id
+        self._recorder.open_s = time.monotonic() - started
+        return self._session.prompt
+
+    @property
+    def episode(self) -> Episode:
+        """The record of the episode so far."""
+        return self._recorder.freeze()
+
+    @property
+    def reward(self) -> float | None:
+        """The last step reward; None while nothing was scored, and for a failed episode."""
+        return self._recorder.reward()
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The step rewards, one entry per tool call."""
+        return [step.reward for step in self._recorder.steps]
+
+    @property
+    def metadata(self) -> list[JSONObject | None]:
+        """The metadata of the results, one entry per tool call."""
+        return [step.metadata for step in self._recorder.steps]
+
+    @property
+    def finished(self) -> bool:
+        """True once the environment declared the episode over."""
+        return self._recorder.is_finished
+
+    @property
+    def last_output(self) -> str:
+        """Text of the most recent tool result; empty before the first."""
+        return self._recorder.steps[-1].text if self._recorder.steps else ""
+
+    def __repr__(self) -> str:
+        """Stay short: TRL logs this for rows that nobody scored."""
+        episode = self.episode
+        task = episode.task_id or f"{self._route.name} before reset"
+        return f"<{task} {episode.status} steps={len(episode.steps)} reward={self.reward}>"
+
+    def _task_index(self, row: JSONObject) -> int:
+        named = row.get(Column.ENVIRONMENT, self._route.name)
+        if named != self._route.name:
+            raise RoutingError(
+                f"a row of environment {named!r} reached the adapter of {self._route.name!r}; let TRL route, or the "
+                "meta environment",
+                environment=self._route.name,
+            )
+        index = row.get(Column.TASK_INDEX)
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise RoutingError(
+                f"a row of environment {self._route.name!r} has task_index={index!r}; accepted: an int. Train on the "
+                "spec's own train_dataset, or give your rows its columns",
+                environment=self._route.name,
+            )
+        return int(index)  # type: ignore[arg-type]  # it has __index__
+
+    def _call_tool(self, tool: str, arguments: JSONObject) -> str:
+        """Call a published tool, record the step, return what the policy is shown."""
+        if self._recorder.failure is not None:
+            return FAILED_OUTPUT
+        if self._recorder.is_finished:
+            return FINISHED_OUTPUT
+        if self._session is None:
+            raise OrderError(f"tool {tool!r} was called before reset()", environment=self._route.name)
+        started = time.monotonic()
+        failure: ServerError | None = None
+        try:
+            output, refused = self._attempt(self._session, tool, arguments)
+        except ServerError as error:
+            output, refused, failure = ToolOutput(FAILED_OUTPUT), False, error
+        self._recorder.record(
+            Step(
+                tool=tool,
+                arguments=arguments,
+                text=output.text,
+                reward=output.reward,
+                metadata=output.metadata,
+                finished=output.finished,
+                refused=refused,
+                duration_s=time.monotonic() - started,
+            )
+        )
+        if failure is not None:
+            self._fail(failure)
+        elif output.finished:
+            self._session.start_closing()
+        return output.text
+
+    def _attempt(self, session: RoutedSession, tool: str, arguments: JSONObject) -> tuple[ToolOutput, bool]:
+        """Call; a refusal is the policy's own mistake and becomes a text for it."""
+        try:
+            json.dumps(arguments, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            return ToolOutput(f"Error: the arguments are not valid JSON: {error}"), True
+        try:
+            return session.call(tool, arguments), False
+        except ToolRefused as refusal:
+            return ToolOutput(f"Error: {refusal.detail}"), True
+
+    def _fail(self, error: ServerError) -> None:
+        self._recorder.fail(str(error))
+        logger.warning("%s: episode failed: %s", self._recorder.task_id, error)
+        if self._route.name not in self._warned:
+            self._warned.add(self._route.name)
+            warnings.warn(
+                f"an episode failed and goes unscored (further ones of this environment are logged only): {error}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _close(self) -> None:
+        """Close the episode's session, if it has one, and wait for it."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            session.close()
+
+
+RESERVED_MEMBERS = frozenset(name for name in dir(EnvironmentAdapter)) | {"environment", "get_reward"}
+"""Names no tool's method may have: the adapter's members, and what TRL takes for something else."""

@@ -1,0 +1,74 @@
+"""Decides how an episode is written down while it happens, and what its reward is.
+
+Flow: `EnvironmentAdapter` records; `freeze` gives the `Episode` that `rewards` reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from multienv.types import Episode, EpisodeStatus, Step
+
+
+@dataclass(slots=True)
+class EpisodeRecorder:
+    """One episode in the making.
+
+    Attributes:
+        environment: Name of the environment.
+        task_id: `environment/split/index`.
+        session_id: The server's session id, once there is one.
+        steps: The tool calls so far.
+        failure: Why infrastructure ended the episode, or None.
+        open_s: Seconds until the prompt was there.
+    """
+
+    environment: str
+    task_id: str
+    session_id: str | None = None
+    steps: list[Step] = field(default_factory=list)
+    failure: str | None = None
+    open_s: float = 0.0
+
+    @property
+    def is_finished(self) -> bool:
+        """True once the environment declared the episode over."""
+        return bool(self.steps) and self.steps[-1].finished
+
+    @property
+    def is_over(self) -> bool:
+        """True once no further tool call counts."""
+        return self.failure is not None or self.is_finished
+
+    def record(self, step: Step) -> None:
+        """Write a step down; after the end nothing is added."""
+        if not self.is_over:
+            self.steps.append(step)
+
+    def fail(self, reason: str) -> None:
+        """Note that infrastructure ended the episode. After `finished` nothing changes: the result is in."""
+        if not self.is_over:
+            self.failure = reason
+
+    def reward(self) -> float | None:
+        """Return the last step reward that is not None; None for a failed episode, even after earlier rewards."""
+        if self.failure is not None:
+            return None
+        return next((step.reward for step in reversed(self.steps) if step.reward is not None), None)
+
+    def freeze(self) -> Episode:
+        """Return the record as a value."""
+        status = EpisodeStatus.UNFINISHED
+        if self.failure is not None:
+            status = EpisodeStatus.FAILED
+        elif self.is_finished:
+            status = EpisodeStatus.FINISHED
+        return Episode(
+            environment=self.environment,
+            task_id=self.task_id,
+            session_id=self.session_id,
+            steps=tuple(self.steps),
+            status=status,
+            reason=self.failure or "",
+            open_s=self.open_s,
+        )

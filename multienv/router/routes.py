@@ -1,0 +1,68 @@
+"""Decides what the router knows of an environment: its name, its split, its tools, and how to open a session.
+
+Flow: `meta` builds one `Route` per environment; `factory` and `dispatch` make adapters from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from multienv.errors import RoutingError, nearest
+from multienv.types import JSONObject, ToolOutput, ToolSpec
+
+
+class RoutedSession(Protocol):
+    """An open session, as an adapter drives it; see `sessions.SessionClient`."""
+
+    prompt: str
+
+    @property
+    def id(self) -> str:
+        """The session id, as the server logs it."""
+
+    def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+        """Call a tool, at most once; raises `ToolRefused` or a `ServerError`."""
+
+    def close(self) -> None:
+        """Close the session and wait for it; never raises, safe to call twice."""
+
+    def start_closing(self) -> None:
+        """Close the session in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One environment, from the router's side.
+
+    Attributes:
+        name: Name of the environment in the mixture.
+        split: The split its tasks come from.
+        tools: Its tools as published.
+        open: Opens a session for a task index, its prompt fetched.
+    """
+
+    name: str
+    split: str
+    tools: tuple[ToolSpec, ...]
+    open: Callable[[int], RoutedSession]
+
+    def task_id(self, index: int) -> str:
+        """Return the identity of a task, as the dataset's `task_id` column has it."""
+        return task_id(self.name, self.split, index)
+
+
+def task_id(environment: str, split: str, index: int) -> str:
+    """Return `environment/split/index`, the identity of a task."""
+    return f"{environment}/{split}/{index}"
+
+
+def unknown_environment(name: object, known: Iterable[str]) -> RoutingError:
+    """Return the error for a row that names no environment of the mixture."""
+    names = list(known)
+    hint = nearest(name, names) if isinstance(name, str) else ""
+    return RoutingError(
+        f"unknown environment {name!r} in column 'environment'{hint}; known: {', '.join(names)}; "
+        "train on the spec's own train_dataset, or correct the column"
+    )

@@ -1,0 +1,111 @@
+"""Decides how a published tool becomes a method that TRL and transformers can read: by signature, never by `exec`.
+
+Flow: `factory.make_factory` → `bind_tools` → methods on the adapter's class → `EnvironmentAdapter._call_tool`.
+
+Source:
+    TRL's `GRPOTrainer` collects the functions of `type(environment)`; `transformers.utils.get_json_schema` reads their
+    `__signature__`, `__annotations__` and Google-style docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from multienv.router.naming import python_names
+from multienv.router.schema import python_type
+from multienv.types import ToolSpec
+
+_SECTION_WORDS: Final = re.compile(r"\b(Args|Returns|Raises):")
+_SECTION_NAMES: Final = {"Args": "Arguments", "Returns": "Result", "Raises": "Errors"}
+_CHOICES: Final = re.compile(r"\(choices:", re.IGNORECASE)
+_TAKEN_PARAMETERS: Final = frozenset({"self", "return"})
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A published tool and the method that stands for it.
+
+    Attributes:
+        spec: The tool as published.
+        name: The method's name.
+        method: A function to set on an adapter's class. It takes `self` and the arguments by keyword.
+        parameters: From the published to the shown name of each parameter.
+    """
+
+    spec: ToolSpec
+    name: str
+    method: Callable[..., str]
+    parameters: Mapping[str, str]
+
+
+def bind_tools(tools: Sequence[ToolSpec], *, taken: Collection[str]) -> list[BoundTool]:
+    """Make one method per tool.
+
+    Args:
+        tools: The published tools, with distinct names.
+        taken: Names a method must not have: the adapter's own members, and what TRL looks for.
+
+    Returns:
+        One `BoundTool` per tool, in order; none is lost.
+    """
+    names = python_names((tool.name for tool in tools), taken=taken, suffix="_tool")
+    return [_bind(tool, names[tool.name]) for tool in tools]
+
+
+def _bind(tool: ToolSpec, name: str) -> BoundTool:
+    properties = tool.input_schema.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS, suffix="_")
+    published = {shown: name for name, shown in parameters.items()}
+
+    def method(self: Any, /, **arguments: Any) -> str:
+        sent = {published.get(shown, shown): value for shown, value in arguments.items()}
+        return self._call_tool(tool.name, sent)  # type: ignore[no-any-return]
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = _docstring(tool, {parameters[key]: schema for key, schema in properties.items()})
+    annotations = {parameters[key]: python_type(schema, tool.input_schema) for key, schema in properties.items()}
+    method.__annotations__ = {**annotations, "return": str}
+    method.__signature__ = _signature(tool, parameters, annotations)  # type: ignore[attr-defined]
+    return BoundTool(tool, name, method, parameters)
+
+
+def _signature(tool: ToolSpec, parameters: Mapping[str, str], annotations: Mapping[str, Any]) -> inspect.Signature:
+    """Build what is shown: keyword-only parameters in the published order, with a default where none is required."""
+    required = set(tool.input_schema.get("required") or ())
+    shown = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if published in required else None,
+            annotation=annotations[name],
+        )
+        for published, name in parameters.items()
+    ]
+    receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    return inspect.Signature([receiver, *shown], return_annotation=str)
+
+
+def _docstring(tool: ToolSpec, properties: Mapping[str, Any]) -> str:
+    """Write a docstring from which transformers reads back the description and one line per parameter."""
+    description = _safe(tool.description).strip() or f"Call {_safe(tool.name)}."
+    if not properties:
+        return description
+    lines = (f"    {name}: {_describe(name, schema)}" for name, schema in properties.items())
+    return "\n".join([description, "", "Args:", *lines])
+
+
+def _describe(name: str, schema: Any) -> str:
+    """Return a parameter's description on one line, for a new line could be read as another parameter."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    text = " ".join(_safe(str(schema.get("description") or schema.get("title") or "")).split())
+    return _CHOICES.sub("(options:", text) or name
+
+
+def _safe(text: str) -> str:
+    """Reword what transformers' docstring parser would take for the beginning of a section."""
+    return _SECTION_WORDS.sub(lambda found: f"{_SECTION_NAMES[found[1]]}:", text)

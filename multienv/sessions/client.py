@@ -1,0 +1,214 @@
+"""Decides what the synchronous rooms see of an environment: plain methods that block, and nothing of asyncio.
+
+Flow: `dataset` reads tasks, `router` opens sessions; both through `EnvironmentClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+
+from multienv.errors import MultiEnvError, OrderError
+from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.loop import session_loop
+from multienv.sessions.protocol import Source
+from multienv.sessions.tasks import read_tasks
+from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
+from multienv.types import JSONObject, Task, ToolOutput, ToolSpec
+
+logger = logging.getLogger(__name__)
+
+MAX_PROBES = 8
+"""Most sessions opened to learn the tools that only tasks have."""
+
+
+def make_source(name: str, spec: EnvSpec) -> Source:
+    """Make the source a declaration asks for. Imports the SDK, which takes seconds the first time."""
+    if spec.kind is TargetKind.IN_PROCESS:
+        from multienv.sessions.inprocess import InProcessSource  # noqa: PLC0415 - imports the SDK
+
+        return InProcessSource(name, spec)
+    from multienv.sessions.openreward import HttpSource  # noqa: PLC0415 - imports the SDK
+
+    return HttpSource(name, spec)
+
+
+class SessionClient:
+    """The blocking face of one session."""
+
+    def __init__(self, live: LiveSession, prompt: str) -> None:
+        self._live = live
+        self.prompt = prompt
+
+    @property
+    def id(self) -> str:
+        """The session id, as the server logs it."""
+        return self._live.id
+
+    def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+        """Call a tool, at most once.
+
+        Args:
+            tool: Published name.
+            arguments: What the policy gave, and only that.
+
+        Raises:
+            ToolRefused: The environment refused; the policy's own mistake, the session lives.
+            ServerError: The session is lost; it closes by itself.
+        """
+        return session_loop().run(self._live.call(tool, arguments))
+
+    def close(self) -> None:
+        """Close the session and wait for it; never raises, safe to call twice."""
+        session_loop().run(self._live.close())
+
+    def start_closing(self) -> None:
+        """Close the session in the background."""
+        loop = session_loop().loop
+        loop.call_soon_threadsafe(self._live.start_closing)
+
+
+class EnvironmentClient:
+    """The blocking face of one environment. Connects at first use, fetches each thing once.
+
+    Args:
+        name: Name of the environment in the mixture.
+        spec: Its declaration.
+        ledger: Where its sessions are entered.
+    """
+
+    def __init__(self, name: str, spec: EnvSpec, ledger: Ledger) -> None:
+        self.name = name
+        self.spec = spec
+        self._ledger = ledger
+        self._source: Source | None = None
+        self._tasks: list[Task] | None = None
+        self._tools: tuple[ToolSpec, ...] | None = None
+        self._is_closed = False
+        self._lock = threading.RLock()
+
+    def connect(self) -> Source:
+        """Reach the environment; the first use does it by itself.
+
+        Raises:
+            ServerError: It cannot be reached.
+            UnknownEnvironmentError: Its server does not hold the declared environment.
+            OrderError: The mixture was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise OrderError(
+                    f"environment {self.name!r} is used after close(); make a new MultiEnvSpec", environment=self.name
+                )
+            if self._source is None:
+                source = make_source(self.name, self.spec)
+                session_loop().run(source.connect())
+                self._source = source
+            return self._source
+
+    def tasks(self) -> list[Task]:
+        """Return the declared tasks, in the declared order.
+
+        Raises:
+            SpecError: The declaration does not fit the server: split, index, empty list.
+            ServerError: The server cannot be reached, or answers wrongly.
+        """
+        with self._lock:
+            if self._tasks is None:
+                self._tasks = session_loop().run(self._read_tasks(self.connect()))
+            return self._tasks
+
+    async def _read_tasks(self, source: Source) -> list[Task]:
+        spec = self.spec
+        try:
+            async with source.catalogue() as catalogue:
+                return await read_tasks(catalogue, spec.split, num_tasks=spec.num_tasks, indices=spec.indices)
+        except MultiEnvError as error:
+            if error.environment is not None:
+                raise
+            raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
+
+    def task_set(self) -> TaskSet:
+        """Return what this environment trains on, as its server names it."""
+        indices = frozenset(task.index for task in self.tasks())
+        server = server_identity(self.spec.target)
+        return TaskSet(self.name, server, self.connect().environment, self.spec.split, indices)
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools of the environment, those that only tasks have included.
+
+        With `discover_task_tools` a few short sessions are opened for that; where it fails, the shared tools must do.
+
+        Raises:
+            ServerError: The server cannot be reached, or answers wrongly.
+        """
+        with self._lock:
+            if self._tools is None:
+                self._tools = session_loop().run(self._discover_tools(self.connect()))
+            return self._tools
+
+    async def _discover_tools(self, source: Source) -> tuple[ToolSpec, ...]:
+        tools = {tool.name: tool for tool in (await source.list_tools()).tools}
+        if not self.spec.discover_task_tools:
+            return tuple(tools.values())
+        probes = (self._probe_tools(source, index) for index in self._probe_indices())
+        listings = await asyncio.gather(*probes, return_exceptions=True)
+        for listing in listings:
+            if isinstance(listing, BaseException):
+                logger.warning(
+                    "environment %r: a session to discover task tools failed, going on without: %s", self.name, listing
+                )
+                continue
+            for tool in listing:
+                if tools.setdefault(tool.name, tool) != tool:
+                    logger.warning(
+                        "environment %r: tool %r differs between tasks; the first form is shown", self.name, tool.name
+                    )
+        return tuple(tools.values())
+
+    def _probe_indices(self) -> Sequence[int]:
+        if self.spec.task_tools_discovery_index is not None:
+            return [self.spec.task_tools_discovery_index]
+        distinct = sorted(set(self.spec.indices or (0,)))
+        if len(distinct) <= MAX_PROBES:
+            return distinct
+        return [distinct[i * (len(distinct) - 1) // (MAX_PROBES - 1)] for i in range(MAX_PROBES)]
+
+    async def _probe_tools(self, source: Source, index: int) -> tuple[ToolSpec, ...]:
+        live = await self._open(source, index)
+        try:
+            return (await live.list_tools()).tools
+        finally:
+            await live.close()
+
+    def open(self, index: int) -> SessionClient:
+        """Open a session for one task and fetch its prompt.
+
+        Args:
+            index: Task index within the split.
+
+        Raises:
+            ServerError: The session could not be opened, or its prompt not be had; nothing is left behind.
+        """
+        return session_loop().run(self._open_with_prompt(self.connect(), index))
+
+    async def _open_with_prompt(self, source: Source, index: int) -> SessionClient:
+        live = await self._open(source, index)
+        try:
+            return SessionClient(live, await live.prompt())
+        except BaseException:
+            await live.close()
+            raise
+
+    async def _open(self, source: Source, index: int) -> LiveSession:
+        return await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
+
+    def close(self) -> None:
+        """Let go of the connection. The ledger closes the sessions; that comes first."""
+        with self._lock:
+            self._is_closed = True
+            if self._source is not None:
+                session_loop().run(self._source.aclose())
+                self._source = None

@@ -1,0 +1,72 @@
+"""Decides what a foreign exception means: one table from the SDK's and aiohttp's classes to the library's own.
+
+Flow: `openreward.HttpSource` and its sessions wrap every request in `translated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import aiohttp
+from openreward.api import errors as sdk
+from openreward.api.environments.types import AuthenticationError as SDKAuthenticationError
+
+from multienv.errors import AuthenticationError, MultiEnvError, ProtocolError, ServerUnreachableError, SessionError
+
+_MEANING: tuple[tuple[type[Exception], type[MultiEnvError], str], ...] = (
+    # The first row that fits counts.
+    (SDKAuthenticationError, AuthenticationError, "the server refuses the key; give the key of this server as api_key"),
+    (aiohttp.ClientConnectorError, ServerUnreachableError, "nobody accepts a connection; is the server up?"),
+    (sdk.SessionTerminatedError, SessionError, "the session is gone"),
+    (sdk.ToolFailed, SessionError, "the tool raised on the server"),
+    (sdk.TransportError, SessionError, "the connection failed"),
+    (sdk.OpenRewardError, SessionError, "the session failed"),
+    (aiohttp.ClientResponseError, SessionError, "the server answered with an error"),
+    (aiohttp.ClientError, SessionError, "the connection failed"),
+    (TimeoutError, SessionError, "no answer in time"),
+    (ConnectionError, SessionError, "the connection failed"),
+    (LookupError, ProtocolError, "the answer lacks a field of the Open Reward Standard"),
+    (ValueError, ProtocolError, "the answer does not follow the Open Reward Standard"),
+    (TypeError, ProtocolError, "the answer does not follow the Open Reward Standard"),
+    (AssertionError, ProtocolError, "the answer does not follow the Open Reward Standard"),
+)
+_REFUSED = frozenset({401, 403})
+_LONGEST = 300
+
+
+@contextmanager
+def translated(environment: str, url: str, doing: str) -> Iterator[None]:
+    """Turn a foreign exception into one of the library's own, with the environment, the URL and what was being done.
+
+    Args:
+        environment: Name of the environment in the mixture.
+        url: Its server.
+        doing: What was attempted, as in `"opening a session for task 3"`.
+
+    Raises:
+        AuthenticationError: The key was refused.
+        ServerUnreachableError: Nobody accepts a connection.
+        ProtocolError: The answer does not follow the standard.
+        SessionError: Anything else that went wrong outside.
+    """
+    try:
+        yield
+    except MultiEnvError:
+        raise
+    except Exception as error:
+        for foreign, own, meaning in _MEANING:
+            if isinstance(error, foreign):
+                if isinstance(error, aiohttp.ClientResponseError) and error.status in _REFUSED:
+                    own, meaning = AuthenticationError, _MEANING[0][2]  # noqa: PLW2901 - a status, not a class, says so
+                detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error)}"
+                raise own(
+                    f"environment {environment!r} at {url}: {doing}: {meaning}{detail}", environment=environment
+                ) from error
+        raise
+
+
+def _detail(error: Exception) -> str:
+    text = f"{error.status} {error.message}" if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    text = " ".join((text or type(error).__name__).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,216 @@
+"""Decides how an `Environment` class runs in this process: as a server would run it, without the server.
+
+Every environment gets an event loop on a thread of its own, so that a tool which blocks stalls nobody else's sessions.
+What crosses the border goes through JSON, as it would over HTTP.
+
+Flow: `connect` → `InProcessSource` → `InProcessSession` → the user's class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from openreward.environments import Environment
+from openreward.environments.session import call_session_tool, list_session_tools
+from openreward.environments.utils import run_user_callable
+
+from multienv.errors import MultiEnvError, ServerError, SessionError
+from multienv.sessions.blocks import parse_listing, parse_output, parse_text
+from multienv.sessions.keys import plain_secrets
+from multienv.sessions.loop import EventLoopThread
+from multienv.sessions.protocol import ToolListing
+from multienv.specs import EnvSpec
+from multienv.types import JSONObject, ToolOutput, ToolRefused
+
+T = TypeVar("T")
+
+
+class InProcessSource:
+    """An `Environment` class that runs on a loop of its own.
+
+    Args:
+        name: Name of the environment in the mixture.
+        spec: Its declaration; the target is the class.
+    """
+
+    def __init__(self, name: str, spec: EnvSpec) -> None:
+        self._name = name
+        self._spec = spec
+        self._class: type[Environment] = spec.target  # type: ignore[assignment]  # checked by EnvSpec
+        self._loop: EventLoopThread | None = None
+
+    @property
+    def environment(self) -> str:
+        """The class's name, folded, as a server would list it."""
+        return str(self._class.name()).lower()
+
+    async def connect(self) -> None:
+        """Start the loop."""
+        if self._loop is None:
+            self._loop = EventLoopThread(f"multienv-{self._name}")
+
+    @asynccontextmanager
+    async def catalogue(self) -> AsyncIterator[_ClassCatalogue]:
+        """Give access to splits and tasks."""
+        yield _ClassCatalogue(self)
+
+    async def list_tools(self) -> ToolListing:
+        """Return the tools all tasks share."""
+
+        async def listing() -> Any:
+            return self._class.list_tools().model_dump(mode="json")
+
+        return parse_listing(await self.run(listing(), "listing the tools"))
+
+    async def open(self, split: str, index: int) -> InProcessSession:
+        """Construct the environment for one task and start its `setup()`."""
+
+        async def construct() -> Environment:
+            spec = through_json(await run_user_callable(self._class.get_task, split, index))
+            return await run_user_callable(self._class, task_spec=spec, secrets=plain_secrets(self._spec))
+
+        environment = await self.run(construct(), f"opening a session for task {index} of split {split!r}")
+        session = InProcessSession(self, environment)
+        await self.run(session.start(), "starting setup()")
+        return session
+
+    async def aclose(self) -> None:
+        """Stop the loop."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            await asyncio.to_thread(loop.stop)
+
+    async def run(self, coroutine: Coroutine[Any, Any, T], doing: str) -> T:
+        """Run a coroutine on the environment's own loop; what the user's code raises is a lost session."""
+        if self._loop is None:
+            coroutine.close()
+            raise ServerError(f"environment {self._name!r} is used before connect()", environment=self._name)
+        try:
+            return await self._loop.await_here(coroutine)
+        except (MultiEnvError, ToolRefused):
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # this wait was cancelled; otherwise the user's code raised it, which is its own failure
+            raise SessionError(
+                f"environment {self._name!r} in this process: {doing}: {type(error).__name__}: {error}",
+                environment=self._name,
+            ) from error
+
+
+class InProcessSession:
+    """One instance of the class, with what a server keeps beside it."""
+
+    def __init__(self, source: InProcessSource, environment: Environment) -> None:
+        self._source = source
+        self._environment = environment
+        self._id = str(uuid.uuid4())
+        self._setup: asyncio.Task[None] | None = None  # lives on the environment's own loop
+
+    @property
+    def id(self) -> str:
+        """An id of the same form as a server's."""
+        return self._id
+
+    async def start(self) -> None:
+        """Start `setup()` in the background, as the server does."""
+        self._setup = asyncio.ensure_future(run_user_callable(self._environment.setup))
+
+    async def prompt(self) -> str:
+        """Return the prompt's text, once `setup()` is done."""
+
+        async def fetch() -> Any:
+            await self._ready()
+            return [block.model_dump(mode="json") for block in await run_user_callable(self._environment.get_prompt)]
+
+        return parse_text(await self._source.run(fetch(), "fetching the prompt"))
+
+    async def list_tools(self) -> ToolListing:
+        """Return the tools of this session's task."""
+
+        async def listing() -> Any:
+            return (await list_session_tools(self._environment, None)).model_dump(mode="json")
+
+        return parse_listing(await self._source.run(listing(), "listing the task's tools"))
+
+    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+        """Call a tool, once `setup()` is done.
+
+        Raises:
+            ToolRefused: The policy's own mistake; the session lives.
+        """
+
+        async def call() -> Any:
+            await self._ready()
+            result = await call_session_tool(self._environment, None, tool, through_json(arguments))
+            return json.loads(result.model_dump_json())
+
+        return parse_output(await self._source.run(call(), f"calling tool {tool!r}"))
+
+    async def close(self) -> None:
+        """Stop `setup()` if it still runs, then run `teardown()`; a second call does nothing."""
+        if self._setup is not None:
+            await self._source.run(self._tear_down(), "tearing down")
+
+    async def _ready(self) -> None:
+        if self._setup is None:
+            raise SessionError("the session is closed")
+        await asyncio.shield(self._setup)
+
+    async def _tear_down(self) -> None:
+        setup, self._setup = self._setup, None
+        if setup is None:
+            return
+        setup.cancel()
+        with suppress(asyncio.CancelledError, Exception):  # a failed setup() was reported to whoever waited for it
+            await setup
+        await _run_even_at_exit(self._environment.teardown)
+
+
+class _ClassCatalogue:
+    """The class methods of an environment."""
+
+    def __init__(self, source: InProcessSource) -> None:
+        self._source = source
+        self._class = source._class  # noqa: SLF001 - one room, one pair
+
+    async def list_splits(self) -> list[str]:
+        """Return the names of the splits."""
+
+        async def listing() -> list[str]:
+            return [split if isinstance(split, str) else split.name for split in self._class.list_splits()]
+
+        return await self._source.run(listing(), "listing the splits")
+
+    async def num_tasks(self, split: str) -> int:
+        """Return the number of tasks of a split."""
+        return int(await self._source.run(run_user_callable(self._class.num_tasks, split), "counting the tasks"))
+
+    async def task_range(self, split: str, start: int, stop: int) -> list[Any]:
+        """Return the task specs of a range."""
+        coroutine = run_user_callable(self._class.get_task_range, split, start, stop)
+        return list(through_json(await self._source.run(coroutine, "reading the tasks")))
+
+
+def through_json(value: Any) -> Any:
+    """Send a value through JSON and back, as HTTP would."""
+    return json.loads(json.dumps(value))
+
+
+async def _run_even_at_exit(function: Callable[[], Any]) -> None:
+    """Run a user's callable; inline where the interpreter's exit has shut the threads down."""
+    try:
+        await run_user_callable(function)
+    except RuntimeError:
+        if inspect.iscoroutinefunction(function):
+            raise
+        result = function()
+        if inspect.isawaitable(result):
+            await result

@@ -1,0 +1,180 @@
+"""Decides that no session is left open: every one is entered here before it exists and struck out after it is gone.
+
+Flow: `EnvironmentClient.open` → `Ledger.open` → `LiveSession`; `close_all` at `MultiEnvSpec.close` and at exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import weakref
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from multienv.errors import SessionError
+from multienv.sessions.loop import session_loop
+from multienv.sessions.protocol import Session, Source, ToolListing
+from multienv.specs import Limits
+from multienv.types import JSONObject, ToolOutput
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class LiveSession:
+    """A session with its time limits. After a `SessionError` it is of no more use and closes by itself."""
+
+    def __init__(self, ledger: Ledger, name: str, session: Session, limits: Limits) -> None:
+        self._ledger = ledger
+        self._name = name
+        self._session = session
+        self._limits = limits
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The session id, as the server logs it."""
+        return self._session.id
+
+    async def prompt(self) -> str:
+        """Return the prompt; see `Session.prompt`."""
+        return await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.prompt())
+
+    async def list_tools(self) -> ToolListing:
+        """Return the task's tools; see `Session.list_tools`."""
+        return await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.list_tools())
+
+    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+        """Call a tool; see `Session.call`."""
+        if self._closing is not None:
+            raise SessionError(f"environment {self._name!r}: the session is closed", environment=self._name)
+        return await self._within(self._limits.tool_timeout_s, "tool_timeout_s", self._session.call(tool, arguments))
+
+    async def close(self) -> None:
+        """Close the session and wait until it is closed, or its limit has passed; never raises."""
+        await asyncio.shield(self.start_closing())
+
+    def start_closing(self) -> asyncio.Task[None]:
+        """Start closing in the background; once only."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        return self._closing
+
+    async def _close(self) -> None:
+        try:
+            await asyncio.wait_for(self._session.close(), self._limits.close_timeout_s)
+        except Exception as error:  # noqa: BLE001 - the episode is over, whatever the server says
+            logger.warning("environment %r: closing session %s failed: %r", self._name, self.id, error)
+        finally:
+            self._ledger.strike_out(self)
+
+    async def _within(self, seconds: float, limit: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await asyncio.wait_for(coroutine, seconds)
+        except TimeoutError:
+            self.start_closing()
+            raise SessionError(
+                f"environment {self._name!r}: no answer within {seconds:g} s (limits.{limit})", environment=self._name
+            ) from None
+        except (ConnectionError, asyncio.CancelledError):
+            self.start_closing()
+            raise
+
+
+class Ledger:
+    """The open sessions of one mixture. Its coroutines run on the session loop.
+
+    Invariant: a session that exists on a server is in `_live`, or its opening is in `_opening`.
+    """
+
+    def __init__(self) -> None:
+        self._live: set[LiveSession] = set()
+        self._opening: set[asyncio.Future[Session]] = set()
+        self._pid = os.getpid()
+
+    @property
+    def num_open(self) -> int:
+        """Number of this process's sessions that are open, being opened or being closed."""
+        return len(self._live) + len(self._opening) if self._pid == os.getpid() else 0
+
+    async def open(self, name: str, source: Source, limits: Limits, *, split: str, index: int) -> LiveSession:
+        """Open a session within its time limit.
+
+        The opening itself is never cut short, only no longer waited for: a session whose constructor is still running
+        cannot be deleted. It is closed as soon as it is there.
+
+        Raises:
+            SessionError: The session could not be opened, or not in time.
+        """
+        _close_at_exit(self)
+        opening = asyncio.ensure_future(source.open(split, index))
+        self._opening.add(opening)
+        try:
+            session = await asyncio.wait_for(asyncio.shield(opening), limits.open_timeout_s)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            opening.add_done_callback(lambda late: self._admit_late(name, late, limits))
+            if isinstance(error, TimeoutError):
+                raise SessionError(
+                    f"environment {name!r}: no session within {limits.open_timeout_s:g} s (limits.open_timeout_s)",
+                    environment=name,
+                ) from None
+            raise
+        except BaseException:
+            self._opening.discard(opening)
+            raise
+        return self._admit(name, opening, session, limits)
+
+    def _admit(self, name: str, opening: asyncio.Future[Session], session: Session, limits: Limits) -> LiveSession:
+        live = LiveSession(self, name, session, limits)
+        self._live.add(live)
+        self._opening.discard(opening)
+        return live
+
+    def _admit_late(self, name: str, opening: asyncio.Future[Session], limits: Limits) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            self._opening.discard(opening)
+            return
+        self._admit(name, opening, opening.result(), limits).start_closing()
+
+    def strike_out(self, session: LiveSession) -> None:
+        """Forget a session that is closed."""
+        self._live.discard(session)
+
+    async def close_all(self, patience_s: float) -> None:
+        """Close every session, those still being opened included.
+
+        Args:
+            patience_s: How long openings are waited for; after that they are cancelled.
+        """
+        deadline = asyncio.get_running_loop().time() + patience_s
+        while self.num_open:
+            if self._live:
+                await asyncio.gather(*(session.close() for session in list(self._live)))
+            else:
+                left_s = deadline - asyncio.get_running_loop().time()
+                _, late = await asyncio.wait(set(self._opening), timeout=max(left_s, 0))
+                for opening in late:
+                    opening.cancel()
+            await asyncio.sleep(0)  # lets whoever waited for an opening enter its session
+
+
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_EXIT_PATIENCE_S = 30.0
+
+
+def _close_at_exit(ledger: Ledger) -> None:
+    """Have a ledger's sessions closed at the interpreter's exit, before the SDK takes its own threads down."""
+    if ledger not in _ledgers:
+        _ledgers.add(ledger)
+        atexit.unregister(_close_ledgers)
+        atexit.register(_close_ledgers)  # exit hooks run last in, first out; the SDK has registered its own by now
+
+
+def _close_ledgers() -> None:
+    for ledger in list(_ledgers):
+        if ledger.num_open:
+            with suppress(Exception):  # the interpreter is exiting; each failure has been logged
+                session_loop().run(ledger.close_all(_EXIT_PATIENCE_S))

@@ -1,0 +1,303 @@
+"""Decides how an environment on an ORS server is driven: the SDK's client, with its known defects kept out.
+
+The SDK opens, keeps alive, prompts and closes; a tool call is posted by `calls.post_call`, because the SDK's own may
+run a tool twice and loses white space.
+
+Flow: `connect` → `HttpSource` → `HttpSession` → the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import openreward
+from openreward.api._session.http import request_retryable, set_retry_policy
+from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
+from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
+
+from multienv.errors import ServerError, UnknownEnvironmentError, nearest
+from multienv.sessions.blocks import parse_listing, parse_output, parse_text
+from multienv.sessions.calls import post_call
+from multienv.sessions.faults import translated
+from multienv.sessions.keys import api_key_for, session_secrets
+from multienv.sessions.probe import probe
+from multienv.sessions.protocol import ToolListing
+from multienv.sessions.resolver import ExitSafeResolver
+from multienv.specs import EnvSpec, TargetKind
+from multienv.types import JSONObject, ToolOutput
+
+_KEEPALIVE_S: Final = 4.0  # below the 5 s after which a default uvicorn closes idle connections: no race with it
+_AT_ONCE: Final = 16
+_CANNOT_LIST: Final = frozenset({400, 404, 405})
+
+
+class HttpSource:
+    """One environment on one server. Coroutines run on the session loop.
+
+    Args:
+        name: Name of the environment in the mixture.
+        spec: Its declaration; the target is a URL or a catalogue name.
+    """
+
+    def __init__(self, name: str, spec: EnvSpec) -> None:
+        self._name = name
+        self._spec = spec
+        self._url = ""
+        self._key: str | None = None
+        self._variant: str | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self._sdk: AsyncEnvironment | None = None
+
+    @property
+    def environment(self) -> str:
+        """The environment on its server, folded; empty for the server's default."""
+        return self._variant or ""
+
+    async def connect(self) -> None:
+        """Reach the server, choose the environment on it, and build the client.
+
+        Raises:
+            ServerUnreachableError: Nobody answers.
+            AuthenticationError: The key is missing or refused.
+            UnknownEnvironmentError: The server does not hold the declared `env_name`.
+            ProtocolError: The server does not speak ORS.
+        """
+        target = str(self._spec.target)
+        if self._spec.kind is TargetKind.CATALOGUE:
+            self._url = openreward.AsyncOpenReward(api_key="unused").session_base_url
+            self._key = api_key_for(self._name, self._spec, self._url)
+            self._variant = self._spec.env_name and self._spec.env_name.casefold()
+            namespace, _, deployment = target.partition("/")
+        else:
+            self._url = target
+            self._key = api_key_for(self._name, self._spec, self._url)
+            patience_s = self._spec.limits.connect_timeout_s
+            listed = await probe(self._url, environment=self._name, api_key=self._key, patience_s=patience_s)
+            self._variant = self._choose(listed)
+            namespace, deployment = None, self._spec.env_name or self._variant or "env"
+        self._client = _client(self._url)
+        self._sdk = AsyncEnvironment(namespace, deployment, self._variant, self._client, api_key=self._key)
+
+    def _choose(self, listed: Sequence[str] | None) -> str | None:
+        """Choose among a server's environments; its first one is the default, as for the server itself."""
+        wanted = self._spec.env_name
+        if listed is None:
+            return wanted and wanted.casefold()
+        if wanted is None:
+            return listed[0].lower()
+        if wanted.casefold() not in (name.casefold() for name in listed):
+            raise UnknownEnvironmentError(
+                f"environment {self._name!r}: {self._url} holds no environment {wanted!r}{nearest(wanted, listed)}; "
+                f"known: {', '.join(listed)}; set env_name=",
+                environment=self._name,
+            )
+        return wanted.lower()
+
+    @asynccontextmanager
+    async def catalogue(self) -> AsyncIterator[_HttpCatalogue]:
+        """Give access to splits and tasks under one short-lived session id.
+
+        Source:
+            `POST /create_session`, `POST /delete_session`; the platform routes on the id.
+        """
+        sdk = self._connected()
+        with translated(self._name, self._url, "reading the catalogue"):
+            async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
+                yield _HttpCatalogue(sdk, sid)
+
+    async def list_tools(self) -> ToolListing:
+        """Return the tools all tasks share.
+
+        Source:
+            `GET /{environment}/tools`.
+        """
+        sdk = self._connected()
+        with translated(self._name, self._url, "listing the tools"):
+            async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
+                return parse_listing(await _HttpCatalogue(sdk, sid).request("GET", "/tools"))
+
+    async def open(self, split: str, index: int) -> HttpSession:
+        """Open a session for one task; what a failed opening left on the server is deleted.
+
+        Source:
+            `POST /create_session`, then `POST /create {split, index}`.
+        """
+        sdk = self._connected()
+        with translated(self._name, self._url, f"opening a session for task {index} of split {split!r}"):
+            secrets = session_secrets(self._spec, self._key, self._url, WELL_KNOWN_SECRETS)
+            # The SDK adds a key it is given to the secrets; only the platform's own environments may have it there.
+            in_secrets = self._key if self._spec.kind is TargetKind.CATALOGUE else None
+            session = AsyncSession(sdk, secrets=secrets, api_key=in_secrets, split=split, index=index)
+            session.api_key = self._key
+            try:
+                await session.__aenter__()
+            except BaseException:
+                await session.__aexit__()
+                raise
+            return HttpSession(self._name, self._url, session)
+
+    async def aclose(self) -> None:
+        """Close the HTTP client."""
+        if self._client is not None:
+            await self._client.close()
+
+    def _connected(self) -> AsyncEnvironment:
+        if self._sdk is None:
+            raise ServerError(f"environment {self._name!r} is used before connect()", environment=self._name)
+        return self._sdk
+
+
+class HttpSession:
+    """One session on a server."""
+
+    def __init__(self, name: str, url: str, sdk: AsyncSession) -> None:
+        self._name = name
+        self._url = url
+        self._sdk = sdk
+
+    @property
+    def id(self) -> str:
+        """The session id, as the server logs it."""
+        return str(self._sdk.sid)
+
+    async def prompt(self) -> str:
+        """Return the prompt's text.
+
+        Source:
+            `GET /{environment}/prompt`.
+        """
+        with translated(self._name, self._url, "fetching the prompt"):
+            return parse_text(map(asdict, await self._sdk.get_prompt()))
+
+    async def list_tools(self) -> ToolListing:
+        """Return the tools of this session's task.
+
+        Source:
+            `GET /{environment}/task_tools`, or `/tools` where the server does not have it.
+        """
+        with translated(self._name, self._url, "listing the task's tools"):
+            tools = await self._sdk.list_tools()
+            terminal = await self._sdk.terminal_tool()
+            return parse_listing(
+                {
+                    "tools": [
+                        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+                        for tool in tools
+                    ],
+                    "terminal_tool": terminal and {"name": terminal.name},
+                }
+            )
+
+    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+        """Call a tool, at most once.
+
+        Raises:
+            ToolRefused: The policy's own mistake; the session lives.
+
+        Source:
+            `POST /{environment}/call`.
+        """
+        sdk = self._sdk
+        variant = sdk.env.variant
+        headers = {"X-Session-ID": self.id, "X-Deployment": sdk.env.deployment_name}
+        if sdk.api_key:
+            headers["X-API-Key"] = sdk.api_key
+        with translated(self._name, self._url, f"calling tool {tool!r}"):
+            path = "/call" if variant is None else f"/{variant}/call"
+            return parse_output(await post_call(sdk.client, path, headers, {"name": tool, "input": arguments}))
+
+    async def close(self) -> None:
+        """Tear the session down and stop its pings.
+
+        Source:
+            `POST /delete`, `POST /delete_session`.
+        """
+        await self._sdk.__aexit__()
+
+
+class _HttpCatalogue:
+    """The stateless routes of one environment, under one session id."""
+
+    def __init__(self, sdk: AsyncEnvironment, sid: str) -> None:
+        self._sdk = sdk
+        self._sid = sid
+
+    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        sdk = self._sdk
+        return await request_retryable(
+            sdk.client,
+            method,
+            path if sdk.variant is None else f"/{sdk.variant}{path}",
+            expect_json=True,
+            token=sdk.api_key,
+            json=dict(body) if body is not None else None,
+            sid=self._sid,
+            deployment=sdk.deployment_name,
+        )
+
+    async def list_splits(self) -> list[str]:
+        """Return the names of the splits."""
+        return [
+            split["name"] if isinstance(split, dict) else str(split) for split in await self.request("GET", "/splits")
+        ]
+
+    async def num_tasks(self, split: str) -> int:
+        """Return the number of tasks of a split."""
+        return int((await self.request("POST", "/num_tasks", {"split": split}))["num_tasks"])
+
+    async def task_range(self, split: str, start: int, stop: int) -> list[Any]:
+        """Return task specs by range, else from the whole list, else one by one, as the server can."""
+        body = {"split": split, "start": start, "stop": stop}
+        if (answer := await self._try("/task_range", body)) is None:
+            if (answer := await self._try("/tasks", {"split": split})) is None:
+                return await self._tasks_one_by_one(split, range(start, stop))
+            return list(answer["tasks"])[start:stop]
+        return list(answer["tasks"])
+
+    async def _tasks_one_by_one(self, split: str, indices: range) -> list[Any]:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(index: int) -> Any:
+            async with gate:
+                return (await self.request("POST", "/task", {"split": split, "index": index}))["task"]
+
+        return list(await asyncio.gather(*map(read, indices)))
+
+    async def _try(self, path: str, body: Mapping[str, Any]) -> Any:
+        try:
+            return await self.request("POST", path, body)
+        except aiohttp.ClientResponseError as error:
+            if error.status in _CANNOT_LIST:
+                return None
+            raise
+
+
+def _client(url: str) -> aiohttp.ClientSession:
+    """Make the HTTP client of one host: unlimited connections, and no redirect that leaves the host."""
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(_stay_on_host)
+    client = aiohttp.ClientSession(
+        base_url=url,
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=ExitSafeResolver()),
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=True,
+        trace_configs=[trace],
+    )
+    set_retry_policy(client, "env-server")
+    return client
+
+
+async def _stay_on_host(
+    _client: aiohttp.ClientSession, _context: object, params: aiohttp.TraceRequestRedirectParams
+) -> None:
+    """Refuse to follow a redirect to another host: the key in the headers belongs to this one."""
+    location = params.response.headers.get("Location", "")
+    parts = urlsplit(location)
+    if parts.netloc and (parts.scheme, parts.netloc) != (params.url.scheme, params.url.authority):
+        raise ServerError(f"{params.url.origin()} redirects to {parts.netloc}; a key is not sent to another host")

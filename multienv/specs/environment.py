@@ -1,0 +1,171 @@
+"""Decides what a user declares about one environment: a frozen value, checked before any network.
+
+Flow: user → `EnvSpec` → `MultiEnvSpec`, which hands it to `sessions` (where), `dataset` (what) and `rewards` (worth).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from multienv.errors import SpecError, nearest
+from multienv.specs.limits import Limits
+from multienv.specs.target import TargetKind, check_target, target_kind
+
+RewardFunction: TypeAlias = Callable[..., Any]
+"""A TRL reward function, sync or async: keywords in, one `float | None` per row out."""
+
+Secret: TypeAlias = SecretStr | tuple[SecretStr, tuple[str, ...]]
+"""A secret, or a secret with the domains it may be sent to from inside the environment."""
+
+_SECRET_FORMS = {
+    "api_key": "a string",
+    "secrets": "a mapping from a name to a value, or to (value, [allowed domains])",
+}
+
+
+def _indices(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise SpecError(f"indices={value!r} is no sequence of ints; accepted: [0, 5, 13] or range(50, 100)")
+    indices = []
+    for item in value:
+        if isinstance(item, bool) or not hasattr(item, "__index__"):
+            raise SpecError(f"indices holds {item!r}, which is no int; accepted: [0, 5, 13] or range(50, 100)")
+        index = operator.index(item)
+        if index < 0:
+            raise SpecError(f"indices holds {index}; a task index starts at 0, count from the end yourself")
+        indices.append(index)
+    if not indices:
+        raise SpecError("indices is empty; name at least one task, or leave indices out to train on all of them")
+    return tuple(indices)
+
+
+def _functions(value: Any) -> Any:
+    functions = (value,) if callable(value) or isinstance(value, str) else tuple(value)
+    for function in functions:
+        if not callable(function):
+            raise SpecError(
+                f"reward_funcs holds {function!r}, which is not callable; an environment takes reward functions. "
+                "A reward model is for all environments: give it to MultiEnvSpec(reward_funcs=...)"
+            )
+    return functions
+
+
+class EnvSpec(BaseModel):
+    """One environment of the mixture. Takes every option of TRL's `OpenRewardSpec` under the same name.
+
+    Two options mean more than in TRL, on purpose: `env_name` really selects the environment on a server that holds
+    several, and `api_key` given with a URL goes to that URL's host, and to no other.
+
+    Attributes:
+        target: Catalogue name (`"Eigent/SETA"`), URL of an ORS server, or an ORS `Environment` class, which then runs
+            in this process without a server. May be given by position.
+        num_tasks: Train on the first so many tasks of the split; None for all of them.
+        split: The split to draw tasks from.
+        indices: Train on these task indices, any sequence of ints; excludes `num_tasks`.
+        api_key: Key for the target's own host. Default for catalogue names: the variable `OPENREWARD_API_KEY`.
+        secrets: Secrets of the session, by name; a value may be `(value, [allowed domains])`. For catalogue targets
+            without `secrets` the key is forwarded as the secret `api_key`, as TRL does.
+        env_name: The environment on a server that holds several, without regard to case.
+        include_metadata: Promote the keys of the task specs to dataset columns, where their types agree.
+        discover_task_tools: Open a short session to learn the tools that only tasks have.
+        task_tools_discovery_index: The task whose session is opened for that.
+        system_prompt: System message of this environment's prompts, instead of the mixture's.
+        reward_weight: Weight of this environment's rewards.
+        reward_funcs: The user's reward functions for this environment; each sees this environment's rows only.
+        use_environment_reward: False leaves the reward that the environment itself gives out of the training.
+        limits: How long each phase of a session may take.
+
+    Raises:
+        SpecError: An option is unknown or cannot be right.
+
+    Example:
+        >>> EnvSpec("Eigent/SETA", num_tasks=64, reward_weight=2.0)
+        EnvSpec(target='Eigent/SETA', num_tasks=64, reward_weight=2.0)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    target: Annotated[str | type, BeforeValidator(check_target)]
+    num_tasks: Annotated[int, Field(ge=1)] | None = None
+    split: Annotated[str, Field(min_length=1)] = "train"
+    indices: Annotated[tuple[int, ...] | None, BeforeValidator(_indices)] = None
+    api_key: SecretStr | None = None
+    secrets: Mapping[str, Secret] | None = None
+    env_name: Annotated[str, Field(min_length=1)] | None = None
+    include_metadata: bool = True
+    discover_task_tools: bool = True
+    task_tools_discovery_index: Annotated[int, Field(ge=0)] | None = None
+    system_prompt: str | None = None
+    reward_weight: float = 1.0
+    reward_funcs: Annotated[tuple[RewardFunction, ...], BeforeValidator(_functions)] = ()
+    use_environment_reward: bool = True
+    limits: Limits = Limits()
+
+    def __init__(self, target: str | type, **options: Any) -> None:
+        try:
+            super().__init__(target=target, **options)
+        except ValidationError as error:
+            sentences = dict.fromkeys(_sentence(problem) for problem in error.errors())
+            raise SpecError("EnvSpec: " + "; ".join(sentences)) from None
+
+    @field_validator("reward_weight")
+    @classmethod
+    def _finite(cls, value: float) -> float:
+        if not math.isfinite(value):
+            raise ValueError(f"reward_weight={value} is not finite; 1.0 leaves the rewards as they are")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EnvSpec:
+        if self.num_tasks is not None and self.indices is not None:
+            raise ValueError(
+                f"num_tasks={self.num_tasks} and indices exclude each other; give num_tasks for the first tasks of "
+                "the split, or indices for chosen ones"
+            )
+        if self.kind is TargetKind.IN_PROCESS:
+            for option in ("api_key", "env_name"):
+                if getattr(self, option) is not None:
+                    raise ValueError(f"{option} is for servers; an Environment class runs in this process without one")
+        return self
+
+    @property
+    def kind(self) -> TargetKind:
+        """How the environment is reached."""
+        return target_kind(self.target)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Show only what differs from the defaults; secrets are masked by their type."""
+        for name, value in super().__repr_args__():
+            if name is None or value != type(self).model_fields[name].default:
+                yield name, value
+
+
+def _sentence(problem: Any) -> str:
+    """Turn one of pydantic's findings into a sentence with the value, unless the value is a secret."""
+    option = str(problem["loc"][0]) if problem["loc"] else ""
+    if problem["type"] == "extra_forbidden":
+        known = sorted(EnvSpec.model_fields)
+        return f"unknown option {option!r}{nearest(option, known)}; accepted: {', '.join(known)}"
+    if option in _SECRET_FORMS:
+        return f"{option} has the wrong form; accepted: {_SECRET_FORMS[option]}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}={problem['input']!r}: {message[0].lower()}{message[1:]}"

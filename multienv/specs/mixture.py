@@ -1,0 +1,166 @@
+"""Decides what a mixture may be made of: its environments' names, the values a name may map to, disjoint task sets.
+
+Flow: `MultiEnvSpec` hands its mapping here and gets one `EnvSpec` per name; after the servers have been asked,
+`check_disjoint` looks again with what they said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from multienv.errors import OverlappingTasksError, SpecError
+from multienv.specs.environment import EnvSpec
+from multienv.specs.target import is_environment_class, server_identity
+from multienv.types import RESERVED_NAMES
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_OPEN_REWARD_OPTIONS = (
+    "num_tasks",
+    "split",
+    "indices",
+    "api_key",
+    "secrets",
+    "env_name",
+    "include_metadata",
+    "discover_task_tools",
+    "task_tools_discovery_index",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """The tasks one environment of the mixture trains on.
+
+    Attributes:
+        name: The environment's name in the mixture.
+        server: The server's identity, see `server_identity`.
+        environment: The environment on that server, folded; empty for the server's default.
+        split: The split.
+        indices: The task indices.
+    """
+
+    name: str
+    server: str
+    environment: str
+    split: str
+    indices: range | frozenset[int]
+
+
+def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec]:
+    """Check a user's mapping and turn every value into an `EnvSpec`.
+
+    Args:
+        environments: From a unique name to an `EnvSpec`, a target, or a TRL `OpenRewardSpec`.
+
+    Returns:
+        One `EnvSpec` per name, in the order of the mapping.
+
+    Raises:
+        SpecError: No environments, a bad or reserved or duplicate name, a value of another kind.
+        OverlappingTasksError: Two entries declare the same tasks of the same server.
+    """
+    if not isinstance(environments, Mapping):
+        raise SpecError(
+            f"environments is of type {type(environments).__name__}; accepted: a mapping such as "
+            '{"seta": EnvSpec("Eigent/SETA", num_tasks=64), "terminals": "kanishk/EndlessTerminals"}'
+        )
+    if not environments:
+        raise SpecError('environments is empty; name at least one, as in {"seta": EnvSpec("Eigent/SETA")}')
+    check_names(environments)
+    declared = {name: as_env_spec(name, value) for name, value in environments.items()}
+    check_disjoint(_declared_tasks(name, spec) for name, spec in declared.items())
+    return declared
+
+
+def check_names(names: Iterable[Any]) -> None:
+    """Check the names of a mixture's environments.
+
+    Raises:
+        SpecError: A name that is malformed, reserved, or equal to another one when case is ignored.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise SpecError(
+                f"environment name {name!r} is malformed; accepted: letters, digits, '.', '_' and '-', "
+                "beginning with a letter or a digit"
+            )
+        if name.casefold() in RESERVED_NAMES:
+            raise SpecError(
+                f"environment name {name!r} is reserved for TRL's columns and keywords "
+                f"({', '.join(sorted(RESERVED_NAMES))}); choose another"
+            )
+        if (first := seen.setdefault(name.casefold(), name)) != name:
+            raise SpecError(f"environment names {first!r} and {name!r} differ only in case; choose distinct ones")
+
+
+def as_env_spec(name: str, value: Any) -> EnvSpec:
+    """Turn one value of a user's mapping into an `EnvSpec`.
+
+    Args:
+        name: The environment's name, for the error.
+        value: An `EnvSpec`, a target, or a TRL `OpenRewardSpec`, whose parameters are taken over.
+
+    Raises:
+        SpecError: A value of another kind, or one whose parameters cannot be right.
+    """
+    if isinstance(value, EnvSpec):
+        return value
+    try:
+        if isinstance(value, str) or is_environment_class(value):
+            return EnvSpec(value)
+        if _is_open_reward_spec(value):
+            # TRL keeps a spec's parameters private; a contract test pins their names.
+            options = {option: getattr(value, f"_{option}") for option in _OPEN_REWARD_OPTIONS}
+            return EnvSpec(value._target, **options)  # noqa: SLF001 - see above
+    except SpecError as error:
+        raise SpecError(f"environment {name!r}: {error}", environment=name) from None
+    raise SpecError(
+        f"environment {name!r} is {value!r} of type {type(value).__name__}; accepted: EnvSpec, a target (catalogue name, URL or "
+        "Environment class), or TRL's OpenRewardSpec",
+        environment=name,
+    )
+
+
+def _is_open_reward_spec(value: object) -> bool:
+    return any(
+        base.__name__ == "OpenRewardSpec" and base.__module__.startswith("trl.experimental.openreward")
+        for base in type(value).__mro__
+    )
+
+
+def _declared_tasks(name: str, spec: EnvSpec) -> TaskSet:
+    if spec.indices is not None:
+        indices: range | frozenset[int] = frozenset(spec.indices)
+    else:
+        indices = range(spec.num_tasks if spec.num_tasks is not None else 2**62)
+    return TaskSet(name, server_identity(spec.target), (spec.env_name or "").casefold(), spec.split, indices)
+
+
+def check_disjoint(task_sets: Iterable[TaskSet]) -> None:
+    """Check that no task belongs to two environments of the mixture.
+
+    Raises:
+        OverlappingTasksError: Two of them share a server, an environment, a split and an index.
+    """
+    for one, other in combinations(task_sets, 2):
+        if (one.server, one.environment, one.split) != (other.server, other.environment, other.split):
+            continue
+        if (shared := _first_shared(one.indices, other.indices)) is not None:
+            raise OverlappingTasksError(
+                f"environments {one.name!r} and {other.name!r} both hold task {shared} of split {one.split!r} at "
+                f"{one.server}; accepted: disjoint indices, different splits, or different environments of the "
+                "server. Use indices=range(...) for each, or env_name to choose another environment",
+                environment=other.name,
+            )
+
+
+def _first_shared(one: range | frozenset[int], other: range | frozenset[int]) -> int | None:
+    if isinstance(one, range) and isinstance(other, range):
+        return max(one.start, other.start) if max(one.start, other.start) < min(one.stop, other.stop) else None
+    small, large = (other, one) if isinstance(one, range) else (one, other)
+    return min((index for index in small if index in large), default=None)
