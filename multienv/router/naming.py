@@ -9,7 +9,7 @@ import keyword
 import re
 from collections.abc import Collection, Iterable
 
-_NOT_WORD = re.compile(r"\W")
+_NOT_WORD = re.compile(r"\W", re.ASCII)  # a superscript is a word character, but no identifier
 
 
 def python_names(published: Iterable[str], *, taken: Collection[str], suffix: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from multienv.router.naming import python_names
 from multienv.router.schema import python_type
 from multienv.types import ToolSpec
 
-_SECTION_WORDS: Final = re.compile(r"\b(Args|Returns|Raises):")
+_SECTION_WORDS: Final = re.compile("(Args|Returns|Raises):")  # inside a word too, as transformers looks
 _SECTION_NAMES: Final = {"Args": "Arguments", "Returns": "Result", "Raises": "Errors"}
 _CHOICES: Final = re.compile(r"\(choices:", re.IGNORECASE)
 _TAKEN_PARAMETERS: Final = frozenset({"self", "return"})

@@ -77,12 +77,14 @@ class EnvironmentClient:
         name: Name of the environment in the mixture.
         spec: Its declaration.
         ledger: Where its sessions are entered.
+        source: Where it lives; None for what the declaration says.
     """
 
-    def __init__(self, name: str, spec: EnvSpec, ledger: Ledger) -> None:
+    def __init__(self, name: str, spec: EnvSpec, ledger: Ledger, source: Source | None = None) -> None:
         self.name = name
         self.spec = spec
         self._ledger = ledger
+        self._declared_source = source
         self._source: Source | None = None
         self._tasks: list[Task] | None = None
         self._tools: tuple[ToolSpec, ...] | None = None
@@ -103,7 +105,7 @@ class EnvironmentClient:
                     f"environment {self.name!r} is used after close(); make a new MultiEnvSpec", environment=self.name
                 )
             if self._source is None:
-                source = make_source(self.name, self.spec)
+                source = self._declared_source or make_source(self.name, self.spec)
                 session_loop().run(source.connect())
                 self._source = source
             return self._source

@@ -54,7 +54,8 @@ def translated(environment: str, url: str, doing: str) -> Iterator[None]:
         yield
     except MultiEnvError:
         raise
-    except Exception as error:
+    except Exception as caught:
+        error = _last_cause(caught)
         for foreign, own, meaning in _MEANING:
             if isinstance(error, foreign):
                 if isinstance(error, aiohttp.ClientResponseError) and error.status in _REFUSED:
@@ -62,8 +63,13 @@ def translated(environment: str, url: str, doing: str) -> Iterator[None]:
                 detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error)}"
                 raise own(
                     f"environment {environment!r} at {url}: {doing}: {meaning}{detail}", environment=environment
-                ) from error
+                ) from caught
         raise
+
+
+def _last_cause(error: Exception) -> Exception:
+    """Return what the SDK's last try ended with, where it gave up trying."""
+    return error.errors[-1] if isinstance(error, sdk.MaxRetriesError) and error.errors else error
 
 
 def _detail(error: Exception) -> str:

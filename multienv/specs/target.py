@@ -57,7 +57,7 @@ def check_target(target: Any) -> str | type:
     if is_environment_class(target):
         return cast("type", target)
     if not isinstance(target, str):
-        raise SpecError(f"target {target!r} is a {type(target).__name__}; accepted: {_ACCEPTED}")
+        raise SpecError(f"target {target!r} is of type {type(target).__name__}; accepted: {_ACCEPTED}")
     target = target.strip()
     if "://" in target:
         return _check_url(target)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, ClassVar
 
 from openreward.environments import Environment, JSONObject, Split, TextBlock, ToolOutput, tool
+from openreward.environments.types import ListToolsOutput, ToolSpec
 from pydantic import BaseModel
 
 
@@ -107,3 +109,103 @@ class ClimbEnvironment(Base):
         """Never come back."""
         await asyncio.sleep(3600)
         return output("never")
+
+
+class OneEnvironment(Base):
+    """First of two on one server."""
+
+    tasks: ClassVar[list[dict[str, Any]]] = [{"target": "one", "level": 1}]
+
+    @tool
+    def one(self) -> ToolOutput:
+        """Win."""
+        return output("one", 1.0, finished=True)
+
+
+class TwoEnvironment(Base):
+    """Second of two on one server; its task specs clash with the first one's."""
+
+    tasks: ClassVar[list[dict[str, Any]]] = [{"target": "two", "level": "hard", "prompt": "reserved", "extra": [1]}]
+
+    @tool
+    def two(self) -> ToolOutput:
+        """Win."""
+        return output("two", 0.5, finished=True)
+
+
+class LargeEnvironment(Base):
+    """Too large to list: `/tasks` answers 400."""
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        raise NotImplementedError
+
+    @classmethod
+    async def num_tasks(cls, split: str) -> int:
+        return 1_000_000
+
+    @classmethod
+    async def get_task(cls, split: str, index: int) -> JSONObject:
+        return {"target": str(index)}
+
+    @tool
+    def win(self) -> ToolOutput:
+        """Win."""
+        return output("won", 1.0, finished=True)
+
+
+class EmptyEnvironment(Base):
+    """Without tasks."""
+
+    tasks: ClassVar[list[dict[str, Any]]] = []
+
+    @tool
+    def win(self) -> ToolOutput:
+        """Win."""
+        return output("won", 1.0, finished=True)
+
+
+class BrokenSetupEnvironment(Base):
+    """Its `setup()` raises for the first task."""
+
+    def setup(self) -> None:
+        if self.task_spec["target"] == "hello":
+            raise RuntimeError("no sandbox left")
+
+    @tool
+    def win(self) -> ToolOutput:
+        """Win."""
+        return output("won", 1.0, finished=True)
+
+
+class SlowEnvironment(Base):
+    """Its constructor takes a second, and a tool blocks its event loop for two."""
+
+    def __init__(self, task_spec: JSONObject, secrets: dict[str, str] | None = None) -> None:
+        super().__init__(task_spec)
+        time.sleep(1.0)
+
+    @tool
+    async def block(self) -> ToolOutput:
+        """Block the event loop."""
+        time.sleep(2.0)  # noqa: ASYNC251 - that is the point
+        return output("done", 1.0, finished=True)
+
+
+class TaskToolsEnvironment(Base):
+    """A tool that only one of its tasks has."""
+
+    @tool
+    def shared(self) -> ToolOutput:
+        """Look around."""
+        return output("nothing")
+
+    def list_task_tools(self) -> ListToolsOutput:
+        if self.task_spec["target"] != "world":
+            return ListToolsOutput(tools=[])
+        return ListToolsOutput(tools=[ToolSpec(name="special", description="Win.", input_schema=None)])
+
+    @tool(shared=False)
+    def special(self) -> ToolOutput:
+        """Win."""
+        return output("won", 1.0, finished=True)

@@ -78,7 +78,6 @@ class AppServer:
 
     def stop(self) -> None:
         self._uvicorn.should_exit = True
-        self._uvicorn.force_exit = True
         self._future.result(20)
         self._sock.close()
 

@@ -1,0 +1,104 @@
+"""The interesting inputs, generated in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from multienv.errors import SessionError
+from multienv.types import RESERVED_NAMES, ToolOutput, ToolRefused, ToolSpec
+
+environment_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,11}", fullmatch=True).filter(
+    lambda name: name.casefold() not in RESERVED_NAMES
+)
+mixtures = st.lists(environment_names, min_size=1, max_size=4, unique_by=str.casefold)
+
+step_rewards = st.none() | st.floats(-10, 10) | st.sampled_from([0.0, 1.0])
+failures = st.just(SessionError("the session is lost"))
+outcomes = st.lists(
+    st.builds(ToolOutput, text=st.text(max_size=8), reward=step_rewards, finished=st.sampled_from([False, False, True]))
+    | st.builds(ToolRefused, st.just("not_found"), st.text(max_size=8))
+    | failures,
+    max_size=5,
+)
+
+
+@st.composite
+def rollouts(draw: st.DrawFn, max_rows: int = 10) -> tuple[list[str], list[tuple[str, list[Any]]]]:
+    """A mixture's names, and a batch of rows: for each the environment's name and its session's outcomes."""
+    names = draw(mixtures)
+    return names, draw(st.lists(st.tuples(st.sampled_from(names), outcomes), max_size=max_rows))
+
+
+json_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+json_values = st.recursive(
+    json_scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+task_specs = st.dictionaries(
+    st.sampled_from(["target", "level", "prompt", "image", "self", "environment", "a b", "data"]) | st.text(max_size=6),
+    json_values,
+    max_size=5,
+)
+
+nasty_texts = st.text(max_size=40) | st.lists(
+    st.sampled_from(
+        [
+            "Args:",
+            "Returns:",
+            "Raises:",
+            "\n",
+            "  ",
+            "x:",
+            '"""',
+            "'",
+            "\\",
+            "{{",
+            "<|im_end|>",
+            "(choices: a)",
+            "é",
+            "\x00",
+        ]
+    ),
+    max_size=8,
+).map("".join)
+nasty_names = st.sampled_from(
+    ["reset", "get_reward", "_x", "__class__", "from", "class", "self", "return", "run-tests", "submit.answer", "1st", "",
+     "reward", "episode", "environment", "dict", "locals", "file path", "été", "cls", "metadata", "_call_tool"]
+) | st.text(min_size=1, max_size=8)  # fmt: skip
+
+_scalar_schemas = st.sampled_from(
+    [{"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": ["string", "null"]}, {}]
+) | st.lists(json_scalars, min_size=1, max_size=3).map(lambda values: {"enum": values})
+_schemas = st.recursive(
+    _scalar_schemas,
+    lambda inner: st.one_of(
+        inner.map(lambda items: {"type": "array", "items": items}),
+        inner.map(lambda values: {"type": "object", "additionalProperties": values}),
+        st.lists(inner, min_size=1, max_size=3).map(lambda options: {"anyOf": options}),
+        st.just({"$ref": "#/$defs/Node"}),
+        st.just({"$ref": "#/nowhere"}),
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def tool_specs(draw: st.DrawFn) -> ToolSpec:
+    """A published tool with any names, any descriptions and a schema of the kinds that occur."""
+    names = draw(st.lists(nasty_names, max_size=4, unique=True))
+    described = {
+        name: draw(_schemas) | draw(st.fixed_dictionaries({}, optional={"description": nasty_texts})) for name in names
+    }
+    schema = {
+        "type": "object",
+        "properties": described,
+        "required": [name for name in names if draw(st.booleans())],
+        "$defs": {"Node": {"type": "array", "items": {"$ref": "#/$defs/Node"}}},
+    }
+    return ToolSpec(draw(nasty_names), draw(nasty_texts), draw(st.sampled_from([schema, schema, schema, {}])))
+
+
+toolsets = st.lists(tool_specs(), max_size=5, unique_by=lambda tool: tool.name)

@@ -1,0 +1,173 @@
+"""The promises of TRL, transformers and the SDK that this library leans on. One that breaks names itself here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from multienv.specs.mixture import as_env_spec
+from multienv.types import RESERVED_NAMES, Column
+from tests.support.environments import ClimbEnvironment
+
+
+def source(member: Any) -> str:
+    return inspect.getsource(member)
+
+
+# TRL
+
+
+def test_trl_takes_a_dict_of_factories_and_routes_on_the_environment_column() -> None:
+    assert "isinstance(environment_factory, dict)" in source(GRPOTrainer.__init__)
+    assert f'x.get("{Column.ENVIRONMENT}")' in source(GRPOTrainer._generate_and_score_completions)
+
+
+def test_trl_collects_tools_as_public_functions_of_the_class() -> None:
+    text = source(GRPOTrainer.__init__)
+    assert "inspect.getmembers(type(instance), predicate=inspect.isfunction)" in text
+    assert 'member_name == "get_reward"' in text
+
+
+def test_trl_does_not_pass_the_environment_column_to_reset() -> None:
+    assert '{k: v for k, v in x.items() if k != "environment"}' in source(GRPOTrainer._generate_and_score_completions)
+
+
+def test_trl_passes_reward_functions_the_keywords_that_are_reserved_here() -> None:
+    text = source(GRPOTrainer._calculate_rewards)
+    for keyword in (
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        "environments",
+    ):
+        assert keyword in text
+        assert keyword in RESERVED_NAMES
+    generate = source(GRPOTrainer._generate_and_score_completions)
+    for column in ("image", "images"):
+        assert f'"{column}" in inputs[0]' in generate
+        assert column in RESERVED_NAMES
+
+
+def test_trl_turns_none_into_nan_and_writes_into_the_list_of_reward_functions() -> None:
+    assert "reward if reward is not None else torch.nan" in source(GRPOTrainer._calculate_rewards)
+    assert "reward_funcs[i] =" in source(GRPOTrainer.__init__)
+
+
+def test_trl_appends_what_reset_returns_to_the_last_message() -> None:
+    assert '"content": content + observation' in source(GRPOTrainer._generate_and_score_completions)
+
+
+def test_trls_spec_keeps_its_parameters_under_these_private_names() -> None:
+    from trl.experimental.openreward import OpenRewardSpec
+
+    options: dict[str, Any] = {
+        "num_tasks": 3,
+        "split": "test",
+        "api_key": "k",
+        "secrets": {"A": "b"},
+        "env_name": "x",
+        "include_metadata": False,
+        "discover_task_tools": False,
+        "task_tools_discovery_index": 2,
+    }
+    spec = as_env_spec("seta", OpenRewardSpec("Eigent/SETA", **options))
+    assert spec.target == "Eigent/SETA"
+    assert spec.api_key is not None
+    assert spec.api_key.get_secret_value() == "k"
+    for option in options.keys() - {"api_key", "secrets"}:
+        assert getattr(spec, option) == options[option]
+    assert as_env_spec("a", OpenRewardSpec("http://localhost:1", indices=[1, 2])).indices == (1, 2)
+    parameters = set(inspect.signature(OpenRewardSpec).parameters)
+    assert parameters == {"target", "indices", *options}, "EnvSpec takes every option of OpenRewardSpec"
+
+
+# transformers
+
+
+def test_transformers_reads_signature_annotations_and_docstring() -> None:
+    from transformers.utils import chat_template_utils
+
+    assert "inspect.signature(func)" in source(chat_template_utils._convert_type_hints_to_json_schema)
+    assert "get_type_hints(func)" in source(chat_template_utils._convert_type_hints_to_json_schema)
+    for word in ("Args:", "Returns:", "Raises:"):
+        assert word in chat_template_utils.description_re.pattern
+    assert "choices" in source(chat_template_utils.get_json_schema)
+
+
+# The SDK
+
+
+def test_the_sdk_offers_what_the_sessions_lean_on() -> None:
+    from openreward.api._session.http import request_retryable, set_retry_policy
+    from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
+
+    assert list(inspect.signature(AsyncEnvironment).parameters)[:5] == [
+        "namespace",
+        "name",
+        "variant",
+        "client",
+        "api_key",
+    ]
+    assert {"env", "secrets", "api_key", "split", "index"} <= set(inspect.signature(AsyncSession).parameters)
+    assert list(inspect.signature(matrix_sid_provider).parameters) == ["client", "server_name", "token"]
+    wanted = {"client", "method", "path", "expect_json", "token", "json", "sid", "deployment"}
+    assert wanted <= set(inspect.signature(request_retryable).parameters)
+    assert list(inspect.signature(set_retry_policy).parameters) == ["client", "policy"]
+
+
+def test_the_sdk_reads_a_sessions_key_when_it_sends_and_its_secrets_when_it_is_made() -> None:
+    from openreward.api._session.session import BaseAsyncSession
+    from openreward.api.environments.client import AsyncSession
+
+    assert "augment_secrets_with_api_key" in source(AsyncSession.__init__)
+    assert "token=self.api_key" in source(AsyncSession._post_create)
+    assert "api_key=self.api_key" in source(BaseAsyncSession.__aenter__)
+
+
+def test_the_sdks_own_tool_call_may_still_run_twice_and_lose_white_space() -> None:
+    """When this fails, the SDK has been mended and `sessions.calls` can be given up for it."""
+    from openreward.api._session.http import _parse_sse_events
+    from openreward.api.environments.client import AsyncSession
+
+    assert "value.lstrip()" in source(_parse_sse_events)
+    code = "\n".join(line.partition("#")[0] for line in source(AsyncSession.call_tool).splitlines())
+    assert "resumable_only" not in code
+
+
+def test_the_sdk_retries_give_their_last_cause() -> None:
+    from openreward.api.errors import MaxRetriesError
+
+    cause = ConnectionResetError("gone")
+    assert MaxRetriesError("gave up", errors=[cause]).errors == [cause]
+
+
+def test_the_sdk_runs_environments_through_these_functions() -> None:
+    from openreward.environments.session import call_session_tool, list_session_tools
+    from openreward.environments.utils import run_user_callable
+
+    assert list(inspect.signature(call_session_tool).parameters) == ["env", "toolset", "name", "input"]
+    assert list(inspect.signature(list_session_tools).parameters) == ["env", "toolset"]
+    assert inspect.iscoroutinefunction(run_user_callable)
+    assert ClimbEnvironment.name() == "ClimbEnvironment"
+
+
+@pytest.mark.parametrize("name", ["openreward", "aiohttp"])
+def test_every_exception_of_the_outside_has_a_meaning(name: str) -> None:
+    import aiohttp
+    from openreward.api import errors as sdk
+
+    from multienv.sessions import faults
+
+    module = {"openreward": sdk, "aiohttp": aiohttp}[name]
+    table = tuple(foreign for foreign, _, _ in faults._MEANING)
+    unused = {"ToolCallError", "ScoreGroupUnsupported", "ScoreGroupFailed"}  # raised by SDK methods that are not called
+    for member in vars(module).values():
+        if inspect.isclass(member) and issubclass(member, Exception) and member.__name__ not in unused:
+            if issubclass(member, aiohttp.ClientError | sdk.OpenRewardError | OSError):
+                assert issubclass(member, table), member

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multienv import EnvSpec, MultiEnvSpec, errors
+from multienv.specs import TaskSet, check_disjoint, declare, server_identity
+from multienv.types import RESERVED_NAMES
+from tests.strategies import environment_names
+from tests.support.environments import EchoEnvironment
+
+SECRET = "sk-very-secret"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("localhost:8000", ["'localhost:8000'", "has no scheme", "write 'http://localhost:8000'"]),
+        ("SETA", ["'SETA'", "no catalogue name", "'owner/name'"]),
+        ("ftp://host", ["'ftp://host'", "http(s)://host"]),
+        ("http://", ["http(s)://host"]),
+        ("http://host/prefix", ["has a path", "env_name"]),
+        ("http://host:99999", ["malformed"]),
+        (f"https://user:{SECRET}@host", ["credentials", "api_key"]),
+        (7, ["of type int", "catalogue name"]),
+        (int, ["type", "Environment"]),
+    ],
+)
+def test_a_target_that_is_none_is_explained(target: Any, words: list[str]) -> None:
+    with pytest.raises(errors.SpecError) as caught:
+        EnvSpec(target)
+    for word in words:
+        assert word in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"numtasks": 3}, ["unknown option 'numtasks'", "did you mean 'num_tasks'?", "accepted: "]),
+        ({"num_tasks": 0}, ["num_tasks=0"]),
+        ({"num_tasks": "many"}, ["num_tasks='many'"]),
+        ({"num_tasks": 3, "indices": [1]}, ["exclude each other"]),
+        ({"indices": []}, ["indices is empty"]),
+        ({"indices": [3, -1]}, ["holds -1"]),
+        ({"indices": [True]}, ["holds True"]),
+        ({"indices": "0-5"}, ["'0-5'", "range(50, 100)"]),
+        ({"reward_weight": float("inf")}, ["reward_weight=inf"]),
+        (
+            {"reward_funcs": ["my/reward-model"]},
+            ["'my/reward-model'", "not callable", "MultiEnvSpec(reward_funcs=...)"],
+        ),
+        ({"secrets": SECRET}, ["secrets has the wrong form", "mapping"]),
+        ({"secrets": {"K": {SECRET: 1}}}, ["secrets has the wrong form"]),
+        ({"api_key": [SECRET]}, ["api_key has the wrong form"]),
+        ({"split": ""}, ["split=''"]),
+        ({"limits": {"tool_timeout_s": 0}}, ["limits.tool_timeout_s=0"]),
+    ],
+)
+def test_a_wrong_option_is_explained_and_no_secret_is_shown(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(errors.SpecError) as caught:
+        EnvSpec("Eigent/SETA", **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_secrets_are_masked_wherever_a_spec_is_shown() -> None:
+    spec = EnvSpec("Eigent/SETA", api_key=SECRET, secrets={"A": SECRET, "B": (SECRET, ["example.org"])})
+    mixture = MultiEnvSpec({"seta": spec})
+    for text in (repr(spec), str(spec), f"{spec!r}", spec.model_dump_json(), str(spec.model_dump()), repr(mixture)):
+        assert SECRET not in text
+
+
+@pytest.mark.parametrize("indices", [range(3, 6), [3, 4, 5], (3, 4, 5), np.array([3, 4, 5]), iter([3, 4, 5])])
+def test_indices_takes_any_sequence_of_ints(indices: Any) -> None:
+    assert EnvSpec("Eigent/SETA", indices=indices).indices == (3, 4, 5)
+
+
+def test_a_spec_is_frozen_compares_by_value_and_pickles() -> None:
+    spec = EnvSpec("http://LOCALHOST:8000/", num_tasks=3, secrets={"A": "b"})
+    assert spec.target == "http://localhost:8000"
+    assert (
+        pickle.loads(pickle.dumps(spec))
+        == spec
+        == EnvSpec(target="http://localhost:8000", num_tasks=3, secrets={"A": "b"})
+    )
+    with pytest.raises(ValueError, match="frozen"):
+        spec.num_tasks = 4  # type: ignore[misc]
+
+
+def test_an_environment_class_is_a_target_and_takes_no_server_options() -> None:
+    assert EnvSpec(EchoEnvironment).target is EchoEnvironment
+    with pytest.raises(errors.SpecError, match="api_key is for servers"):
+        EnvSpec(EchoEnvironment, api_key="k")
+
+
+@given(environment_names)
+def test_every_name_of_the_right_form_is_accepted(name: str) -> None:
+    assert list(declare({name: "owner/name"})) == [name]
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "ä", 3, None, *sorted(RESERVED_NAMES), "PROMPT"])
+def test_a_malformed_or_reserved_name_is_refused(name: Any) -> None:
+    with pytest.raises(errors.SpecError, match="environment name"):
+        declare({name: "owner/name"})
+
+
+def test_names_that_differ_only_in_case_are_refused() -> None:
+    with pytest.raises(errors.SpecError, match="'Seta' and 'SETA' differ only in case"):
+        declare({"Seta": "a/b", "SETA": "a/c"})
+
+
+@pytest.mark.parametrize("environments", [{}, [], "Eigent/SETA", None])
+def test_a_mapping_with_nothing_in_it_or_no_mapping_is_refused(environments: Any) -> None:
+    with pytest.raises(errors.SpecError, match="environments"):
+        MultiEnvSpec(environments)
+
+
+def test_a_value_of_another_kind_is_refused_with_the_kinds_that_are_not() -> None:
+    with pytest.raises(errors.SpecError, match="environment 'x' is 3 of type int; accepted: EnvSpec, a target"):
+        declare({"x": 3})
+    with pytest.raises(errors.SpecError, match="environment 'x': EnvSpec: target 'nonsense'"):
+        declare({"x": "nonsense"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (EnvSpec("a/b"), EnvSpec("A/B", num_tasks=3)),
+        (EnvSpec("http://localhost:80", indices=[1, 2]), EnvSpec("http://127.0.0.1", indices=[2, 3])),
+        (EnvSpec("http://h", env_name="X", num_tasks=3), EnvSpec("http://h", env_name="x", indices=[2])),
+        (EnvSpec(EchoEnvironment), EnvSpec(EchoEnvironment)),
+    ],
+)
+def test_overlapping_task_sets_are_refused_before_any_network(one: EnvSpec, other: EnvSpec) -> None:
+    with pytest.raises(errors.OverlappingTasksError, match="'one' and 'other' both hold task"):
+        MultiEnvSpec({"one": one, "other": other})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (EnvSpec("a/b", split="train"), EnvSpec("a/b", split="test")),
+        (EnvSpec("a/b", indices=range(5)), EnvSpec("a/b", indices=range(5, 9))),
+        (EnvSpec("http://h:1"), EnvSpec("http://h:2")),
+        (EnvSpec("http://h", env_name="x"), EnvSpec("http://h", env_name="y")),
+    ],
+)
+def test_disjoint_task_sets_are_fine(one: EnvSpec, other: EnvSpec) -> None:
+    assert list(declare({"one": one, "other": other})) == ["one", "other"]
+
+
+_ranges = st.builds(lambda start, length: range(start, start + length), st.integers(0, 9), st.integers(0, 9))
+_selections = _ranges | st.frozensets(st.integers(0, 20), max_size=6)
+
+
+@given(_selections, _selections)
+def test_overlap_is_found_exactly_when_there_is_one(one: range | frozenset[int], other: range | frozenset[int]) -> None:
+    sets = [TaskSet(name, "s", "e", "train", indices) for name, indices in (("one", one), ("other", other))]
+    shared = set(one) & set(other)
+    if not shared:
+        check_disjoint(sets)
+        return
+    with pytest.raises(errors.OverlappingTasksError, match=f"both hold task {min(shared)} "):
+        check_disjoint(sets)
+
+
+def test_server_identity_ignores_how_a_url_is_written() -> None:
+    assert server_identity("https://example.org") == server_identity("https://example.org:443")
+    assert server_identity("http://localhost:8000") == server_identity("http://127.0.0.1:8000")
+    assert server_identity("http://localhost:8000") != server_identity("http://localhost:8001")
