@@ -146,9 +146,9 @@ class MultiEnvSpec:
 
     def close(self) -> None:
         """Close every session and connection. Safe to call twice; final: a closed spec opens no new session."""
-        session_loop().run(self._ledger.close_all(_CLOSE_PATIENCE_S))
         for client in self._clients.values():
             client.close()
+        session_loop().run(self._ledger.shut_down(_CLOSE_PATIENCE_S))
 
     def __enter__(self) -> Self:
         """Return the spec itself."""

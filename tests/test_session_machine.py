@@ -109,7 +109,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert len(self.source.live) == (1 if self.has_reset and not self.is_over else 0)
 
     def teardown(self) -> None:
-        session_loop().run(self.ledger.close_all(1.0))
+        session_loop().run(self.ledger.shut_down(1.0))
         assert not self.source.live
         assert self.ledger.num_open == 0
 

@@ -106,7 +106,7 @@ class EnvironmentClient:
                 )
             if self._source is None:
                 source = self._declared_source or make_source(self.name, self.spec)
-                session_loop().run(source.connect())
+                session_loop().run(self._ledger.connect(source))
                 self._source = source
             return self._source
 
@@ -208,9 +208,7 @@ class EnvironmentClient:
         return await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
 
     def close(self) -> None:
-        """Let go of the connection. The ledger closes the sessions; that comes first."""
+        """Open no more sessions. The ledger closes those there are, and the connection."""
         with self._lock:
             self._is_closed = True
-            if self._source is not None:
-                session_loop().run(self._source.aclose())
-                self._source = None
+            self._source = None

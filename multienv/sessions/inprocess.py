@@ -84,7 +84,7 @@ class InProcessSource:
         """Stop the loop."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            await asyncio.to_thread(loop.stop)
+            loop.stop()
 
     async def run(self, coroutine: Coroutine[Any, Any, T], doing: str) -> T:
         """Run a coroutine on the environment's own loop; what the user's code raises is a lost session."""

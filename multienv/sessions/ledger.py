@@ -1,6 +1,6 @@
 """Decides that no session is left open: every one is entered here before it exists and struck out after it is gone.
 
-Flow: `EnvironmentClient.open` → `Ledger.open` → `LiveSession`; `close_all` at `MultiEnvSpec.close` and at exit.
+Flow: `EnvironmentClient.open` → `Ledger.open` → `LiveSession`; `shut_down` at `MultiEnvSpec.close` and at exit.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import asyncio
 import atexit
 import logging
 import os
-import weakref
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from multienv.errors import SessionError
@@ -85,20 +83,33 @@ class LiveSession:
 
 
 class Ledger:
-    """The open sessions of one mixture. Its coroutines run on the session loop.
+    """The sources and open sessions of one mixture. Its coroutines run on the session loop.
 
-    Invariant: a session that exists on a server is in `_live`, or its opening is in `_opening`.
+    Invariant: a session that exists on a server is in `_live`, or its opening is in `_opening`; and a ledger with a
+    connected source is in `_in_use` until it is shut down, whether or not anyone else still refers to it.
     """
 
     def __init__(self) -> None:
+        self._sources: list[Source] = []
         self._live: set[LiveSession] = set()
         self._opening: set[asyncio.Future[Session]] = set()
         self._pid = os.getpid()
 
     @property
     def num_open(self) -> int:
-        """Number of this process's sessions that are open, being opened or being closed."""
-        return len(self._live) + len(self._opening) if self._pid == os.getpid() else 0
+        """Number of sessions that are open, being opened or being closed."""
+        return len(self._live) + len(self._opening)
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a forked child, whose sessions are its parent's to close."""
+        return self._pid == os.getpid()
+
+    async def connect(self, source: Source) -> None:
+        """Connect a source and enter it, to be closed when the ledger is shut down."""
+        await source.connect()
+        self._sources.append(source)
+        _shut_down_at_exit(self)
 
     async def open(self, name: str, source: Source, limits: Limits, *, split: str, index: int) -> LiveSession:
         """Open a session within its time limit.
@@ -109,7 +120,6 @@ class Ledger:
         Raises:
             SessionError: The session could not be opened, or not in time.
         """
-        _close_at_exit(self)
         opening = asyncio.ensure_future(source.open(split, index))
         self._opening.add(opening)
         try:
@@ -143,12 +153,19 @@ class Ledger:
         """Forget a session that is closed."""
         self._live.discard(session)
 
-    async def close_all(self, patience_s: float) -> None:
-        """Close every session, those still being opened included.
+    async def shut_down(self, patience_s: float) -> None:
+        """Close every session, those still being opened included, and then every source.
 
         Args:
             patience_s: How long openings are waited for; after that they are cancelled.
         """
+        await self._close_sessions(patience_s)
+        sources, self._sources = self._sources, []
+        for source in sources:
+            await source.aclose()
+        _in_use.discard(self)
+
+    async def _close_sessions(self, patience_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + patience_s
         while self.num_open:
             if self._live:
@@ -161,20 +178,19 @@ class Ledger:
             await asyncio.sleep(0)  # lets whoever waited for an opening enter its session
 
 
-_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_in_use: set[Ledger] = set()
 _EXIT_PATIENCE_S = 30.0
 
 
-def _close_at_exit(ledger: Ledger) -> None:
-    """Have a ledger's sessions closed at the interpreter's exit, before the SDK takes its own threads down."""
-    if ledger not in _ledgers:
-        _ledgers.add(ledger)
-        atexit.unregister(_close_ledgers)
-        atexit.register(_close_ledgers)  # exit hooks run last in, first out; the SDK has registered its own by now
+def _shut_down_at_exit(ledger: Ledger) -> None:
+    """Have a ledger shut down at the interpreter's exit, before the SDK takes its own threads down."""
+    if ledger not in _in_use:
+        _in_use.add(ledger)
+        atexit.unregister(_shut_down_all)
+        atexit.register(_shut_down_all)  # exit hooks run last in, first out; the SDK has registered its own by now
 
 
-def _close_ledgers() -> None:
-    for ledger in list(_ledgers):
-        if ledger.num_open:
-            with suppress(Exception):  # the interpreter is exiting; each failure has been logged
-                session_loop().run(ledger.close_all(_EXIT_PATIENCE_S))
+def _shut_down_all() -> None:
+    for ledger in list(_in_use):
+        if ledger.is_ours:
+            session_loop().run(ledger.shut_down(_EXIT_PATIENCE_S))

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import openreward
@@ -279,18 +280,28 @@ class _HttpCatalogue:
 
 
 def _client(url: str) -> aiohttp.ClientSession:
-    """Make the HTTP client of one host: unlimited connections, and no redirect that leaves the host."""
+    """Make the HTTP client of one host: unlimited connections, and no redirect that leaves the host.
+
+    The proxy is looked up here, once: left to aiohttp, it is looked up for each request on an executor, which is gone by
+    the time sessions are closed at exit.
+    """
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_stay_on_host)
     client = aiohttp.ClientSession(
         base_url=url,
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=ExitSafeResolver()),
         timeout=aiohttp.ClientTimeout(total=None),
-        trust_env=True,
+        proxy=_proxy(url),
         trace_configs=[trace],
     )
     set_retry_policy(client, "env-server")
     return client
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment variables name for a URL, as aiohttp and httpx read them."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 async def _stay_on_host(

@@ -209,3 +209,17 @@ class TaskToolsEnvironment(Base):
     def special(self) -> ToolOutput:
         """Win."""
         return output("won", 1.0, finished=True)
+
+
+class LingeringEnvironment(Base):
+    """Its constructor takes a second, and its tool never comes back."""
+
+    def __init__(self, task_spec: JSONObject, secrets: dict[str, str] | None = None) -> None:
+        super().__init__(task_spec)
+        time.sleep(1.0)
+
+    @tool
+    async def hangs(self) -> ToolOutput:
+        """Never come back."""
+        await asyncio.sleep(3600)
+        return output("never")

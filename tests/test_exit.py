@@ -1,0 +1,58 @@
+"""However a process ends, its sessions end with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.environments import LingeringEnvironment
+from tests.support.servers import ORSServer
+
+WAYS = ("cold", "exception", "interrupt-open", "interrupt-call")
+
+
+@dataclass
+class Child:
+    server: ORSServer
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[dict[str, Child]]:
+    """One process per way of ending, all at once, each with a server of its own."""
+    started = {}
+    for how in WAYS:
+        server = ORSServer([LingeringEnvironment]).start()
+        url = server.url.replace("127.0.0.1", "localhost")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.exit_child", how, url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started[how] = Child(server, process)
+    yield started
+    for child in started.values():
+        if child.process.poll() is None:
+            child.process.kill()
+        child.process.communicate()
+        child.server.stop()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_no_session_is_left(children: dict[str, Child], how: str) -> None:
+    child = children[how]
+    out, err = child.process.communicate(timeout=90)
+    assert out == "open\n", err
+    assert child.server.paths().count("/create") == (3 if how == "interrupt-open" else 2)
+    deadline = time.monotonic() + 5  # the server's own bookkeeping may lag behind its answer
+    while child.server.open_sessions and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert child.server.open_sessions == [], err
+    assert child.process.returncode == {"cold": 0, "exception": 1}.get(how, -2) or child.process.returncode == 130
+    assert "Task was destroyed" not in err
