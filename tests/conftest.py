@@ -9,10 +9,10 @@ os.environ.setdefault("OPENREWARD_LOG_LEVEL", "CRITICAL")
 for variable in ("OPENREWARD_API_KEY", "OPENREWARD_URL", "OPENREWARD_API_URL", "OPENREWARD_SESSION_URL"):
     os.environ.pop(variable, None)
 
-import pytest
-from hypothesis import HealthCheck, settings
+import pytest  # noqa: E402 - the variables above are read on import
+from hypothesis import HealthCheck, settings  # noqa: E402 - see above
 
-from tests.support.servers import ORSServer
+from tests.support.servers import ORSServer  # noqa: E402 - see above
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")

@@ -64,15 +64,17 @@ nasty_texts = st.text(max_size=40) | st.lists(
     ),
     max_size=8,
 ).map("".join)
-nasty_names = st.sampled_from(
-    ["reset", "get_reward", "_x", "__class__", "from", "class", "self", "return", "run-tests", "submit.answer", "1st", "",
-     "reward", "episode", "environment", "dict", "locals", "file path", "été", "cls", "metadata", "_call_tool"]
-) | st.text(min_size=1, max_size=8)  # fmt: skip
+_WORDS = """
+    reset get_reward _x __class__ from class self return run-tests submit.answer 1st reward episode environment dict
+    locals été cls metadata _call_tool
+"""
+nasty_names = st.sampled_from([*_WORDS.split(), "", "file path"]) | st.text(min_size=1, max_size=8)
 
-_scalar_schemas = st.sampled_from(
-    [{"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": ["string", "null"]}, {}]
-) | st.lists(json_scalars, min_size=1, max_size=3).map(lambda values: {"enum": values})
-_schemas = st.recursive(
+_enums = st.lists(json_scalars, min_size=1, max_size=3).map(lambda values: {"enum": values})
+_scalar_schemas: st.SearchStrategy[Any] = _enums | st.sampled_from(
+    [{"type": name} for name in ("string", "integer", "number", "boolean", ["string", "null"])] + [{}]
+)
+_schemas: st.SearchStrategy[Any] = st.recursive(
     _scalar_schemas,
     lambda inner: st.one_of(
         inner.map(lambda items: {"type": "array", "items": items}),
@@ -85,13 +87,14 @@ _schemas = st.recursive(
 )
 
 
+_descriptions: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"description": nasty_texts})
+
+
 @st.composite
 def tool_specs(draw: st.DrawFn) -> ToolSpec:
     """A published tool with any names, any descriptions and a schema of the kinds that occur."""
     names = draw(st.lists(nasty_names, max_size=4, unique=True))
-    described = {
-        name: draw(_schemas) | draw(st.fixed_dictionaries({}, optional={"description": nasty_texts})) for name in names
-    }
+    described = {name: draw(_schemas) | draw(_descriptions) for name in names}
     schema = {
         "type": "object",
         "properties": described,

@@ -226,6 +226,20 @@ def test_a_key_does_not_follow_a_redirect_to_another_host(faulty: FaultyServer) 
         assert other.requests == []
 
 
+def test_a_key_is_not_shown_even_if_the_server_repeats_it(
+    faulty: FaultyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty.call_script = ["repeats-key"]
+    with one(faulty.url, api_key=KEY) as spec, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        adapter: Any = spec.environment_factory["env"]()
+        adapter.reset(task_index=0)
+        adapter.win()
+    assert "bad key [secret]" in adapter.episode.reason
+    for text in (str(adapter.episode), repr(adapter), caplog.text, *(str(warning.message) for warning in caught)):
+        assert KEY not in text
+
+
 # A tool call
 
 

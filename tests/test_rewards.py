@@ -65,7 +65,7 @@ def test_a_users_function_sees_exactly_its_own_rows_in_order_once(case: Rollouts
             return [float(number) for number in row]
 
         async def async_reward(**keywords: Any) -> list[float]:
-            return reward(**keywords)  # noqa: B023 - called in this turn of the loop only
+            return reward(**keywords)
 
         function = make_routed(async_reward if is_async else reward, name, names)
         result = function(**batch(adapters))

@@ -123,7 +123,7 @@ def test_a_mapping_with_nothing_in_it_or_no_mapping_is_refused(environments: Any
 
 
 def test_a_value_of_another_kind_is_refused_with_the_kinds_that_are_not() -> None:
-    with pytest.raises(errors.SpecError, match="environment 'x' is 3 of type int; accepted: EnvSpec, a target"):
+    with pytest.raises(errors.SpecError, match="environment 'x' is of type int; accepted: EnvSpec, a target"):
         declare({"x": 3})
     with pytest.raises(errors.SpecError, match="environment 'x': EnvSpec: target 'nonsense'"):
         declare({"x": "nonsense"})

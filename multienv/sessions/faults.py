@@ -5,7 +5,7 @@ Flow: `openreward.HttpSource` and its sessions wrap every request in `translated
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import aiohttp
@@ -36,13 +36,14 @@ _LONGEST = 300
 
 
 @contextmanager
-def translated(environment: str, url: str, doing: str) -> Iterator[None]:
+def translated(environment: str, url: str, doing: str, secrets: Collection[str] = ()) -> Iterator[None]:
     """Turn a foreign exception into one of the library's own, with the environment, the URL and what was being done.
 
     Args:
         environment: Name of the environment in the mixture.
         url: Its server.
         doing: What was attempted, as in `"opening a session for task 3"`.
+        secrets: What must not be shown, even if a server's answer repeats it.
 
     Raises:
         AuthenticationError: The key was refused.
@@ -60,10 +61,12 @@ def translated(environment: str, url: str, doing: str) -> Iterator[None]:
             if isinstance(error, foreign):
                 if isinstance(error, aiohttp.ClientResponseError) and error.status in _REFUSED:
                     own, meaning = AuthenticationError, _MEANING[0][2]  # noqa: PLW2901 - a status, not a class, says so
-                detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error)}"
+                detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error, secrets)}"
+                # A traceback shows the cause as well; it is left out where it would show a secret.
+                cause = None if any(secret in str(caught) for secret in secrets) else caught
                 raise own(
                     f"environment {environment!r} at {url}: {doing}: {meaning}{detail}", environment=environment
-                ) from caught
+                ) from cause
         raise
 
 
@@ -72,7 +75,9 @@ def _last_cause(error: Exception) -> Exception:
     return error.errors[-1] if isinstance(error, sdk.MaxRetriesError) and error.errors else error
 
 
-def _detail(error: Exception) -> str:
+def _detail(error: Exception, secrets: Collection[str]) -> str:
     text = f"{error.status} {error.message}" if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    for secret in secrets:
+        text = text.replace(secret, "[secret]")
     text = " ".join((text or type(error).__name__).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -83,3 +83,8 @@ def plain_secrets(spec: EnvSpec) -> dict[str, str]:
         name: (secret if isinstance(secret, SecretStr) else secret[0]).get_secret_value()
         for name, secret in (spec.secrets or {}).items()
     }
+
+
+def secret_values(spec: EnvSpec, key: str | None) -> frozenset[str]:
+    """Return what must never be shown: the key and the values of the secrets."""
+    return frozenset(value for value in (key, *plain_secrets(spec).values()) if value)

@@ -9,8 +9,8 @@ Flow: `connect` → `HttpSource` → `HttpSession` → the server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from multienv.errors import ServerError, UnknownEnvironmentError, nearest
 from multienv.sessions.blocks import parse_listing, parse_output, parse_text
 from multienv.sessions.calls import post_call
 from multienv.sessions.faults import translated
-from multienv.sessions.keys import api_key_for, session_secrets
+from multienv.sessions.keys import api_key_for, secret_values, session_secrets
 from multienv.sessions.probe import probe
 from multienv.sessions.protocol import ToolListing
 from multienv.sessions.resolver import ExitSafeResolver
@@ -108,7 +108,7 @@ class HttpSource:
             `POST /create_session`, `POST /delete_session`; the platform routes on the id.
         """
         sdk = self._connected()
-        with translated(self._name, self._url, "reading the catalogue"):
+        with self._translated("reading the catalogue"):
             async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
                 yield _HttpCatalogue(sdk, sid)
 
@@ -119,7 +119,7 @@ class HttpSource:
             `GET /{environment}/tools`.
         """
         sdk = self._connected()
-        with translated(self._name, self._url, "listing the tools"):
+        with self._translated("listing the tools"):
             async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
                 return parse_listing(await _HttpCatalogue(sdk, sid).request("GET", "/tools"))
 
@@ -130,7 +130,7 @@ class HttpSource:
             `POST /create_session`, then `POST /create {split, index}`.
         """
         sdk = self._connected()
-        with translated(self._name, self._url, f"opening a session for task {index} of split {split!r}"):
+        with self._translated(f"opening a session for task {index} of split {split!r}"):
             secrets = session_secrets(self._spec, self._key, self._url, WELL_KNOWN_SECRETS)
             # The SDK adds a key it is given to the secrets; only the platform's own environments may have it there.
             in_secrets = self._key if self._spec.kind is TargetKind.CATALOGUE else None
@@ -141,12 +141,15 @@ class HttpSource:
             except BaseException:
                 await session.__aexit__()
                 raise
-            return HttpSession(self._name, self._url, session)
+            return HttpSession(session, self._translated)
 
     async def aclose(self) -> None:
         """Close the HTTP client."""
         if self._client is not None:
             await self._client.close()
+
+    def _translated(self, doing: str) -> AbstractContextManager[None]:
+        return translated(self._name, self._url, doing, secret_values(self._spec, self._key))
 
     def _connected(self) -> AsyncEnvironment:
         if self._sdk is None:
@@ -157,10 +160,9 @@ class HttpSource:
 class HttpSession:
     """One session on a server."""
 
-    def __init__(self, name: str, url: str, sdk: AsyncSession) -> None:
-        self._name = name
-        self._url = url
+    def __init__(self, sdk: AsyncSession, translated: Callable[[str], AbstractContextManager[None]]) -> None:
         self._sdk = sdk
+        self._translated = translated
 
     @property
     def id(self) -> str:
@@ -173,7 +175,7 @@ class HttpSession:
         Source:
             `GET /{environment}/prompt`.
         """
-        with translated(self._name, self._url, "fetching the prompt"):
+        with self._translated("fetching the prompt"):
             return parse_text(map(asdict, await self._sdk.get_prompt()))
 
     async def list_tools(self) -> ToolListing:
@@ -182,7 +184,7 @@ class HttpSession:
         Source:
             `GET /{environment}/task_tools`, or `/tools` where the server does not have it.
         """
-        with translated(self._name, self._url, "listing the task's tools"):
+        with self._translated("listing the task's tools"):
             tools = await self._sdk.list_tools()
             terminal = await self._sdk.terminal_tool()
             return parse_listing(
@@ -209,7 +211,7 @@ class HttpSession:
         headers = {"X-Session-ID": self.id, "X-Deployment": sdk.env.deployment_name}
         if sdk.api_key:
             headers["X-API-Key"] = sdk.api_key
-        with translated(self._name, self._url, f"calling tool {tool!r}"):
+        with self._translated(f"calling tool {tool!r}"):
             path = "/call" if variant is None else f"/{variant}/call"
             return parse_output(await post_call(sdk.client, path, headers, {"name": tool, "input": arguments}))
 
@@ -282,8 +284,8 @@ class _HttpCatalogue:
 def _client(url: str) -> aiohttp.ClientSession:
     """Make the HTTP client of one host: unlimited connections, and no redirect that leaves the host.
 
-    The proxy is looked up here, once: left to aiohttp, it is looked up for each request on an executor, which is gone by
-    the time sessions are closed at exit.
+    The proxy is looked up here, once: left to aiohttp, it is looked up for each request on an executor, which is gone
+    by the time sessions are closed at exit.
     """
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_stay_on_host)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
 """A host that does not accept a connection in this time is down."""
-READ_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 30.0
 """A host that accepted but has not answered in this time is asked again."""
 _RETRY_S = 1.0
 _NOT_READY = frozenset({429, 502, 503, 504})
@@ -94,10 +94,16 @@ def _listed(response: httpx.Response, url: str, environment: str) -> list[str] |
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ProtocolError(
             f"environment {environment!r}: {url}/list_environments answered {response.status_code} with "
-            f"{response.text[:80]!r}; expected a JSON list of names: is this an ORS server?",
+            f"{_shown(response)!r}; expected a JSON list of names: is this an ORS server?",
             environment=environment,
         )
     return names
+
+
+def _shown(response: httpx.Response) -> str:
+    """Return the beginning of an answer, without the key if the server repeats it."""
+    key = response.request.headers.get("X-API-Key")
+    return (response.text.replace(key, "[secret]") if key else response.text)[:80]
 
 
 def _words(error: Exception) -> str:

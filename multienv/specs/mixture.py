@@ -120,7 +120,7 @@ def as_env_spec(name: str, value: Any) -> EnvSpec:
     except SpecError as error:
         raise SpecError(f"environment {name!r}: {error}", environment=name) from None
     raise SpecError(
-        f"environment {name!r} is {value!r} of type {type(value).__name__}; accepted: EnvSpec, a target (catalogue name, URL or "
+        f"environment {name!r} is of type {type(value).__name__}; accepted: EnvSpec, a target (catalogue name, URL or "
         "Environment class), or TRL's OpenRewardSpec",
         environment=name,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from multienv.errors import SpecError
@@ -42,7 +42,7 @@ def target_kind(target: str | type) -> TargetKind:
     return TargetKind.URL if "://" in target else TargetKind.CATALOGUE
 
 
-def check_target(target: Any) -> str | type:
+def check_target(target: object) -> str | type:
     """Validate a target and bring a URL into one form.
 
     Args:

@@ -28,7 +28,8 @@ class FaultyServer(AppServer):
         probe_script: Answers to `/list_environments`, then the ordinary one: a status, or seconds to wait.
         call_script: What happens to the posts of `/call`, then the ordinary thing. `"429"`, `"starting"`, `"502"` are
             answered without running; `"ran-502"` runs and then answers 502; `"cut-before-id"` runs and breaks the
-            stream before its id, `"cut-after-id"` after it; `"garbled"`, `"nan"`, `"401"`, `"404"` as they say.
+            stream before its id, `"cut-after-id"` after it; `"garbled"`, `"nan"`, `"401"`, `"404"` as they say;
+            `"repeats-key"` answers 500 with the key it was sent.
         names: What `/list_environments` lists; None for a server without that route.
         has_env_name: Whether answers carry `env_name`.
         has_ranges: Whether `/task_range` and `/tasks` exist.
@@ -131,6 +132,8 @@ class FaultyServer(AppServer):
         fault = self.call_script.pop(0) if self.call_script else ""
         if fault == "starting":
             return Response(status_code=503, headers={"X-Backend-State": "starting", "Retry-After": "0"})
+        if fault == "repeats-key":
+            return Response(f"bad key {request.headers['X-API-Key']}", status_code=500)
         if fault.isdigit():
             return Response(status_code=int(fault), headers={"Retry-After": "0"})
         if "task_id" not in body:

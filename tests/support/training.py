@@ -71,7 +71,7 @@ def config(output_dir: Path, **options: Any) -> GRPOConfig:
     return GRPOConfig(**(defaults | options))
 
 
-class ScriptedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class ScriptedTrainer(GRPOTrainer):
     """A `GRPOTrainer` that asks a function where it would sample."""
 
     policy: Policy
