@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from multienv import errors
     from multienv.meta import MultiEnvSpec
     from multienv.specs import EnvSpec, Limits
-    from multienv.types import Episode, EpisodeStatus, Step
+    from multienv.types import Adapter, Episode, EpisodeStatus, Step
 
-__all__ = ["EnvSpec", "Episode", "EpisodeStatus", "Limits", "MultiEnvSpec", "Step", "errors"]
+__all__ = ["Adapter", "EnvSpec", "Episode", "EpisodeStatus", "Limits", "MultiEnvSpec", "Step", "errors"]
 
 _HOMES = {
+    "Adapter": "multienv.types",
     "EnvSpec": "multienv.specs",
     "Episode": "multienv.types",
     "EpisodeStatus": "multienv.types",

@@ -10,14 +10,23 @@ import multienv
 
 def test_the_public_names_are_these() -> None:
     assert multienv.__all__ == sorted(multienv.__all__, key=lambda name: (name.islower(), name))
-    assert multienv.__all__ == ["EnvSpec", "Episode", "EpisodeStatus", "Limits", "MultiEnvSpec", "Step", "errors"]
+    assert multienv.__all__ == [
+        "Adapter",
+        "EnvSpec",
+        "Episode",
+        "EpisodeStatus",
+        "Limits",
+        "MultiEnvSpec",
+        "Step",
+        "errors",
+    ]
     for name in multienv.__all__:
         assert getattr(multienv, name) is not None
         assert name in dir(multienv)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(AttributeError, match="public names: EnvSpec, "):
+    with pytest.raises(AttributeError, match="public names: Adapter, EnvSpec, "):
         _ = multienv.MultienvSpec
 
 

@@ -22,7 +22,7 @@ def test_the_code_blocks_run_in_order_and_print_what_they_say() -> None:
         printed = io.StringIO()
         with redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("error")
-            exec(program, names)  # noqa: S102 - our own README
+            exec(program, names)
         expected = re.findall(r"^ *print\(.*\) +# (.*)$", code, re.MULTILINE)
         assert printed.getvalue().splitlines() == expected
 

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PATIENCE_S = 120.0
+
+
+def evaluated(module: str, expression: str) -> Any:
+    """Evaluate an expression in a benchmark's module, in a process of its own, where its figures are taken."""
+    code = f"import dataclasses, json, {module}\nprint(json.dumps({module}.{expression}, default=dataclasses.asdict))"
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def test_a_dataset_takes_few_requests_per_environment_however_many_tasks_it_has() -> None:
+    theirs, whole, ours, every = evaluated("dataset", "measure(num_tasks=20, num_repeats=1)")
+    assert [theirs["num_rows"], whole["num_rows"], ours["num_rows"], every["num_rows"]] == [20, 20, 20, 60]
+    assert max(ours["num_requests"], every["num_requests"]) <= 10 < theirs["num_requests"]
+    assert len(every["durations_s"]) == len(ours["durations_s"]) > len(theirs["durations_s"]) == 1
+
+
+def test_tool_calls_and_episodes_are_measured_on_both_sides_equally_often() -> None:
+    for times in evaluated("tool_call", "measure(num_episodes=2, num_calls=3)"):
+        assert len(times["call_s"]) == 6
+        assert len(times["episode_s"]) == 2
+
+
+def test_every_statement_is_timed_as_often_as_the_bare_interpreter() -> None:
+    times = evaluated("import_time", "measure(['pass', 'import multienv'], num_repeats=2)")
+    assert {statement: len(taken) for statement, taken in times.items()} == {"pass": 2, "import multienv": 2}
+
+
+@pytest.mark.parametrize("statement", ["import multienv", "from multienv import EnvSpec, MultiEnvSpec"])
+def test_importing_the_library_loads_no_heavy_package(statement: str) -> None:
+    assert evaluated("import_time", f"heavy_modules({statement!r})") == []
+
+
+def test_a_benchmark_that_cannot_run_fails_the_whole_and_keeps_no_other_from_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    run_all = importlib.import_module("run_all")
+    report = importlib.import_module("report")
+
+    def breaks() -> Any:
+        raise ConnectionError("no server")
+
+    def runs() -> Any:
+        return report.Report("A benchmark", [report.Row("a thing", 0.002, 0.001)], "twice as slow")
+
+    assert run_all.main(benchmarks={"breaks": breaks, "runs": runs}) == 1
+    shown = capsys.readouterr()
+    assert "no server" in shown.err
+    assert "could not run" in shown.out
+    assert "twice as slow" in shown.out
+    assert run_all.main(benchmarks={"runs": runs}) == 0
+    assert run_all.main(["nothing"]) == 2
