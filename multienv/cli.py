@@ -47,3 +47,7 @@ def main() -> None:
     except MultiEnvError as error:
         Console(stderr=True, highlight=False).print(f"error: {error}", style="bold red", markup=False)
         raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -11,14 +11,12 @@ from typing import Final, Literal
 from openreward.environments import Environment, JSONObject, TextBlock, ToolOutput, tool
 from pydantic import BaseModel, Field
 
-# The SDK is untyped for mypy, hence the two codes ignored below: `misc` for its base class, `untyped-decorator` for @tool.
-
 
 def _blocks(text: str) -> list[TextBlock]:
     return [TextBlock(type="text", text=text)]
 
 
-class _TrainSplitOnly(Environment):  # type: ignore[misc]
+class _TrainSplitOnly(Environment):
     """An environment with one split, whose tasks are written down in the class."""
 
     tasks: tuple[JSONObject, ...]
@@ -62,7 +60,7 @@ class EchoEnvironment(_TrainSplitOnly):
         """Name the word."""
         return _blocks(f"Echo '{self.task.target}' to win.")
 
-    @tool  # type: ignore[untyped-decorator]
+    @tool
     async def echo(self, params: EchoParams) -> ToolOutput:
         """Submit a string. Reward 1.0 + finished if it matches the target."""
         is_match = params.text == self.task.target
@@ -93,13 +91,13 @@ class VaultEnvironment(_TrainSplitOnly):
         """Name the room."""
         return _blocks(f"Open the vault in the {self.task.room}.")
 
-    @tool  # type: ignore[untyped-decorator]
+    @tool
     async def look(self) -> ToolOutput:
         """Look for the key."""
         self.has_key = True
         return ToolOutput(blocks=_blocks("key found"))
 
-    @tool  # type: ignore[untyped-decorator]
+    @tool
     async def unlock(self) -> ToolOutput:
         """Try the vault once. Reward 1.0 with the key, 0.0 without."""
         return ToolOutput(
@@ -138,7 +136,7 @@ class ClimbEnvironment(_TrainSplitOnly):
         """Give the height."""
         return _blocks(f"Climb {self.task.num_rungs} rungs.")
 
-    @tool  # type: ignore[untyped-decorator]
+    @tool
     async def step(self, params: ClimbParams) -> ToolOutput:
         """Go one rung up or down. Finished at the top."""
         before = self.rung

@@ -31,7 +31,7 @@ def build_tokenizer(texts: Iterable[str], *, vocab_size: int = 3000) -> PreTrain
         A tokenizer that can encode any text, whose chat template TRL recognises.
     """
     bpe = Tokenizer(models.BPE())
-    # Cut at line ends only: a line that recurs word for word becomes one token, and a whole rollout some fifty of them.
+    # Cut at line ends only: a line that recurs word for word becomes one token, and a rollout has about a hundred.
     lines = pre_tokenizers.Split("\n", behavior="isolated")
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [lines, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]

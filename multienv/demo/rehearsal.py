@@ -3,12 +3,12 @@
 The dialogues are played on the environments themselves, through the adapters the training run uses, so a prompt of the
 warm-up equals a prompt of the run to the letter.
 
-Flow: `run` has the tasks rehearsed here and hands the dialogues to `warmup`.
+Flow: `learning` has the tasks rehearsed here and hands the dialogues to `policy_cache` and `warmup`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import getmembers, isfunction
 from random import Random
@@ -26,9 +26,11 @@ class Playable(Protocol):
     """What a rehearsal needs of an adapter, besides one method per tool."""
 
     @property
-    def finished(self) -> bool: ...
+    def finished(self) -> bool:
+        """True once the environment declared the episode over."""
 
-    def reset(self, **row: Any) -> str: ...
+    def reset(self, **row: Any) -> str:
+        """Begin an episode of the row's task and return its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,24 @@ Habit = Callable[[Random, Sequence[str]], ToolCall | None]
 
 
 def shy_echo(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
-    """Often say nothing; otherwise say either word, and after a wrong one sometimes try again."""
-    is_silent = rng.random() < (0.55 if outputs else 0.5)
-    return None if is_silent else ToolCall("echo", {"text": rng.choice(("hello", "world"))})
+    """Mostly say nothing; otherwise say either word, and after a wrong one perhaps try again."""
+    if _happens(rng, 0.5 if outputs else 0.6):
+        return None
+    return ToolCall("echo", {"text": rng.choice(("hello", "world"))})
 
 
 def hasty_burglar(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
     """Mostly unlock without looking, and sometimes look and then forget to unlock."""
-    if rng.random() < 0.3:
+    if _happens(rng, 0.3):
         return None
-    return ToolCall("look" if not outputs and rng.random() < 0.4 else "unlock", {})
+    return ToolCall("look" if not outputs and _happens(rng, 0.4) else "unlock", {})
 
 
-def idle_climber(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
+def idle_climber(rng: Random, _: Sequence[str]) -> ToolCall | None:
     """Go up as often as down and give up anywhere."""
-    return None if rng.random() < 0.25 else ToolCall("step", {"direction": rng.choice(("up", "down"))})
+    if _happens(rng, 0.25):
+        return None
+    return ToolCall("step", {"direction": rng.choice(("up", "down"))})
 
 
 HABITS: Final[Mapping[str, Habit]] = {"echo": shy_echo, "vault": hasty_burglar, "climb": idle_climber}
@@ -95,7 +100,7 @@ def tool_methods(adapter: object) -> list[Callable[..., str]]:
 
 def rehearse(
     rows: Iterable[Mapping[str, Any]], adapters: Mapping[str, Playable], *, num_dialogues_per_task: int, rng: Random
-) -> list[Dialogue]:
+) -> Iterator[Dialogue]:
     """Play every task a number of times.
 
     Args:
@@ -104,27 +109,29 @@ def rehearse(
         num_dialogues_per_task: How often each task is played.
         rng: Source of the players' whims.
 
-    Returns:
+    Yields:
         The dialogues, task by task.
     """
-    dialogues = []
     for row in rows:
-        environment = row["environment"]
-        adapter = adapters[environment]
+        adapter, habit = adapters[row["environment"]], HABITS[row["environment"]]
         tools = [get_json_schema(method) for method in tool_methods(adapter)]
         for _ in range(num_dialogues_per_task):
-            dialogues.append(Dialogue(_play(adapter, row, HABITS[environment], rng), tools))
-    return dialogues
+            yield Dialogue(_play(adapter, row, habit, rng), tools)
+
+
+def _happens(rng: Random, probability: float) -> bool:
+    return rng.random() < probability
 
 
 def _play(adapter: Playable, row: Mapping[str, Any], habit: Habit, rng: Random) -> list[Mapping[str, Any]]:
-    task = {column: value for column, value in row.items() if column != "environment"}
-    messages: list[Mapping[str, Any]] = [{"role": "user", "content": adapter.reset(**task)}]
+    *before, request = row["prompt"]
+    messages: list[Mapping[str, Any]] = [*before, {**request, "content": request["content"] + adapter.reset(**row)}]
     outputs: list[str] = []
     while not adapter.finished and len(outputs) < _MAX_CALLS and (call := habit(rng, outputs)) is not None:
         outputs.append(getattr(adapter, call.tool)(**call.arguments))
-        request = {"type": "function", "function": {"name": call.tool, "arguments": dict(call.arguments)}}
-        messages.append({"role": "assistant", "content": "", "tool_calls": [request]})
-        messages.append({"role": "tool", "name": call.tool, "content": outputs[-1]})
-    messages.append({"role": "assistant", "content": FAREWELL})
-    return messages
+        tool_call = {"type": "function", "function": {"name": call.tool, "arguments": dict(call.arguments)}}
+        messages += [
+            {"role": "assistant", "content": "", "tool_calls": [tool_call]},
+            {"role": "tool", "name": call.tool, "content": outputs[-1]},
+        ]
+    return [*messages, {"role": "assistant", "content": FAREWELL}]

@@ -1,6 +1,6 @@
 """Decides where training starts: the tiny model, taught by a few hundred steps on the rehearsed dialogues.
 
-Flow: `run` asks for a warmed-up policy; `policy_cache` keeps it for the next run.
+Flow: `policy_cache` asks for a warmed-up policy when it has kept none.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ from trl.chat_template_utils import get_training_chat_template
 from multienv.demo.model import build_model, build_tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
     from multienv.demo.rehearsal import Dialogue
 
 _UNTRAINED: Final = -100
 """The label of a token that is not the policy's own; torch's cross entropy skips it."""
+
+NUM_STEPS: Final = 600
+"""Optimizer steps of a warm-up."""
+
+_BATCH_SIZE: Final = 16
+_LEARNING_RATE: Final = 3e-3
+_MAX_GRADIENT_NORM: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,11 @@ class Policy:
 
     model: Qwen3ForCausalLM
     tokenizer: PreTrainedTokenizerFast
+
+    def save(self, folder: Path) -> None:
+        """Write both to a folder, made if missing, that `from_pretrained` reads."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +58,7 @@ def warm_up(
     dialogues: Sequence[Dialogue],
     *,
     seed: int,
-    num_steps: int,
-    batch_size: int = 16,
-    learning_rate: float = 3e-3,
+    num_steps: int = NUM_STEPS,
     on_step: Callable[[], None] = lambda: None,
 ) -> Policy:
     """Make a policy and teach it to speak as the dialogues do.
@@ -55,8 +67,6 @@ def warm_up(
         dialogues: What to imitate.
         seed: Seed of the initial weights and of the batches.
         num_steps: Optimizer steps.
-        batch_size: Dialogues per step.
-        learning_rate: Peak of a schedule that falls linearly to zero.
         on_step: Called after every step.
 
     Returns:
@@ -66,19 +76,18 @@ def warm_up(
     model = build_model(tokenizer, seed=seed)
     encoded = _encode(tokenizer, dialogues)
     rng = Random(seed)  # noqa: S311 - batches need no secrecy
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_steps)
     model.train()
     for _ in range(num_steps):
-        input_ids, attention_mask, labels = _pad(rng.sample(encoded, batch_size), int(tokenizer.pad_token_id))
+        input_ids, attention_mask, labels = _pad(rng.sample(encoded, _BATCH_SIZE), int(tokenizer.pad_token_id))
         loss = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
         optimizer.step()
         schedule.step()
         on_step()
-    print(loss)
     return Policy(model, tokenizer)
 
 

@@ -1,0 +1,101 @@
+"""Decides the course of the lessons: rehearse on the environments, warm up, train on all of them in one run.
+
+Flow: `run` calls `learn` with the servers' addresses and gets the trained policy back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from multienv import EnvSpec, MultiEnvSpec
+from multienv.demo.policy_cache import cached_warm_up, default_cache_dir
+from multienv.demo.rehearsal import Dialogue, rehearse
+from multienv.demo.scoreboard import Reduction, Scoreboard, last, total
+from multienv.demo.training import on_one_thread, quietly, train
+from multienv.demo.warmup import NUM_STEPS, Policy
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_REDUCTIONS: Final[Mapping[str, Reduction]] = {"echo": last, "vault": last, "climb": total}
+"""How the step rewards of each environment become an episode reward."""
+
+_NUM_DIALOGUES_PER_TASK: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose.
+
+    Attributes:
+        max_steps: Training steps.
+        seed: Seed of everything.
+        model_dir: Where the trained policy goes.
+        cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
+    """
+
+    max_steps: int
+    seed: int
+    model_dir: Path
+    cache_dir: Path | None
+
+
+def learn(urls: Mapping[str, str], settings: Settings, scoreboard: Scoreboard, progress: Progress) -> None:
+    """Make a policy, train it on all environments and save it; leave no session open, whatever happens.
+
+    Args:
+        urls: From each environment's name to its server.
+        settings: What the user chose.
+        scoreboard: Gets every rollout of the training.
+        progress: Shows how far each lesson is.
+    """
+    with on_one_thread(), quietly():
+        with _mixture(urls, scoreboard) as spec:
+            policy = _warmed_up(_rehearsed(spec, settings, progress), settings, progress)
+            _train(policy, spec, settings, progress)
+        policy.save(settings.model_dir)
+
+
+def _mixture(urls: Mapping[str, str], scoreboard: Scoreboard) -> MultiEnvSpec:
+    return MultiEnvSpec(
+        {
+            name: EnvSpec(url, use_environment_reward=False, reward_funcs=scoreboard.reward_function(_REDUCTIONS[name]))
+            for name, url in urls.items()
+        }
+    )
+
+
+def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> list[Dialogue]:
+    adapters = {name: factory() for name, factory in spec.environment_factory.items()}
+    rng = Random(settings.seed)  # noqa: S311 - the players' whims need no secrecy
+    rows = spec.train_dataset
+    dialogues = rehearse(rows, adapters, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
+    return list(progress.track(dialogues, total=len(rows) * _NUM_DIALOGUES_PER_TASK, description="rehearsing"))
+
+
+def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress) -> Policy:
+    warming_up = progress.add_task("warming up", total=NUM_STEPS)
+    policy = cached_warm_up(
+        dialogues,
+        seed=settings.seed,
+        cache_dir=settings.cache_dir or default_cache_dir(),
+        on_step=lambda: progress.advance(warming_up),
+    )
+    progress.update(warming_up, completed=NUM_STEPS)
+    return policy
+
+
+def _train(policy: Policy, spec: MultiEnvSpec, settings: Settings, progress: Progress) -> None:
+    training = progress.add_task("training", total=settings.max_steps)
+    train(
+        spec,
+        policy,
+        max_steps=settings.max_steps,
+        seed=settings.seed,
+        output_dir=settings.model_dir,
+        on_step=lambda: progress.advance(training),
+    )

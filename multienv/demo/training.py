@@ -1,0 +1,106 @@
+"""Decides how the demo trains: one run of TRL's plain `GRPOTrainer` over all environments.
+
+Flow: `learning` → `GRPOTrainer`, which reads its three slots off the `MultiEnvSpec`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging
+from trl import GRPOConfig, GRPOTrainer
+
+if TYPE_CHECKING:
+    from multienv.demo.warmup import Policy
+    from multienv.meta import MultiEnvSpec
+
+_NUM_GENERATIONS: Final = 8
+_MAX_TOOL_CALLS: Final = 4
+_MAX_COMPLETION_LENGTH: Final = 128
+_LEARNING_RATE: Final = 4e-4
+
+
+class _OnStep(TrainerCallback):
+    """Calls back after every optimizer step."""
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        self._on_step = on_step
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Call back."""
+        self._on_step()
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Keep torch on one thread: for a model this small, several spend their time waiting for each other."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hold back what TRL and transformers tell about themselves and nobody here can act on, progress bars included."""
+    had_progress_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl)\.")
+            warnings.filterwarnings("ignore", message="You are using 'environment_factory'")
+            yield
+    finally:
+        if had_progress_bar:
+            logging.enable_progress_bar()
+
+
+def train(
+    spec: MultiEnvSpec, policy: Policy, *, max_steps: int, seed: int, output_dir: Path, on_step: Callable[[], None]
+) -> None:
+    """Train the policy in place on all tasks of the mixture; every step attempts each task once, in one group.
+
+    Args:
+        spec: The mixture.
+        policy: The warmed-up policy.
+        max_steps: Optimizer steps.
+        seed: Seed of task order and sampling.
+        output_dir: TRL's own folder.
+        on_step: Called after every step.
+    """
+    config = GRPOConfig(
+        output_dir=str(output_dir),
+        max_steps=max_steps,
+        per_device_train_batch_size=len(spec.train_dataset) * _NUM_GENERATIONS,
+        num_generations=_NUM_GENERATIONS,
+        max_completion_length=_MAX_COMPLETION_LENGTH,
+        max_tool_calling_iterations=_MAX_TOOL_CALLS,
+        learning_rate=_LEARNING_RATE,
+        lr_scheduler_type="constant",
+        chat_template_kwargs={"enable_thinking": False},
+        seed=seed,
+        use_cpu=True,
+        bf16=False,
+        activation_checkpointing=False,
+        logging_steps=1,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    trainer = GRPOTrainer(
+        model=policy.model,
+        processing_class=policy.tokenizer,
+        args=config,
+        callbacks=[_OnStep(on_step)],
+        **spec.trainer_kwargs(),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
