@@ -102,10 +102,9 @@ def _can_be_column(key: str, values: Sequence[Any]) -> bool:
     if shape is None:
         return False
     try:
-        pa.array(values)
+        return bool(pa.array(values).to_pylist() == list(values))  # Arrow cuts a member's name at a NUL
     except (pa.ArrowException, OverflowError, UnicodeError):  # 2**70, a lone surrogate
         return False
-    return True
 
 
 _CLASH = object()

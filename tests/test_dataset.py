@@ -77,6 +77,7 @@ def columns_of(*specs: dict[str, Any]) -> list[str]:
         ({"image": "x", "task_id": 3, "prompts": 1, "self": 1, "a b": 1}, {}, []),
         ({"n": 2**70}, {}, []),
         ({"text": "\ud800"}, {}, []),
+        ({"meta": {"\x00": 1}}, {}, []),
     ],
 )
 def test_a_key_becomes_a_column_only_where_types_agree(
