@@ -102,9 +102,10 @@ def _can_be_column(key: str, values: Sequence[Any]) -> bool:
     if shape is None:
         return False
     try:
-        return bool(pa.array(values).to_pylist() == list(values))  # Arrow cuts a member's name at a NUL
+        pa.array(values)
     except (pa.ArrowException, OverflowError, UnicodeError):  # 2**70, a lone surrogate
         return False
+    return True
 
 
 _CLASH = object()
@@ -121,7 +122,9 @@ def json_shape(value: Any) -> Any:
         return None
     if isinstance(value, Mapping):
         shapes = {str(key): json_shape(member) for key, member in value.items()}
-        return _CLASH if not shapes or _CLASH in shapes.values() else shapes
+        if not shapes or _CLASH in shapes.values() or any("\0" in key for key in shapes):
+            return _CLASH  # Arrow has no objects without members, and cuts a member's name at a NUL
+        return shapes
     if isinstance(value, list):
         shape: Any = None
         for member in value:
