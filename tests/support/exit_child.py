@@ -13,6 +13,7 @@ from multienv import EnvSpec, MultiEnvSpec
 
 
 def main(how: str, url: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
     spec = MultiEnvSpec({"env": EnvSpec(url, discover_task_tools=False)})
     factory = spec.environment_factory["env"]
     adapters: list[Any] = [factory() for _ in range(3)]
