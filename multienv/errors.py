@@ -8,7 +8,8 @@
     │   ├── UnknownEnvironmentError     the server holds no environment of the declared name
     │   ├── UnknownSplitError           the server's environment has no such split
     │   ├── TaskIndexError(IndexError)  an index outside the split
-    │   └── EmptyTaskListError          nothing to train on
+    │   ├── EmptyTaskListError          nothing to train on
+    │   └── SessionLimitError           more sessions are needed at once than a limit allows
     ├── RoutingError(LookupError)       a row or an adapter belongs to no environment of the mixture
     ├── RewardFunctionError(ValueError) a user's reward function broke its contract
     ├── OrderError(RuntimeError)        calls in the wrong order: a tool before `reset`, use after `close`
@@ -17,6 +18,7 @@
         ├── AuthenticationError(PermissionError)  the server refuses the key, or there is none
         ├── ProtocolError               an answer that does not follow the Open Reward Standard
         └── SessionError                an episode's session could not be opened or was lost
+            └── CircuitOpenError        the environment is known to be down; the episode was not started
 
 A failed *episode* is data, not an exception: the adapter records it and the run goes on. What is raised is a wrong
 declaration, a routing bug, or a server that cannot be reached before training starts.
@@ -71,6 +73,10 @@ class EmptyTaskListError(SpecError):
     """An environment offers nothing to train on."""
 
 
+class SessionLimitError(SpecError):
+    """A batch needs more sessions at once than a limit allows; waiting for one would never end."""
+
+
 class RoutingError(MultiEnvError, LookupError):
     """A row or an adapter belongs to no environment of the mixture."""
 
@@ -84,7 +90,15 @@ class OrderError(MultiEnvError, RuntimeError):
 
 
 class ServerError(MultiEnvError, ConnectionError):
-    """The outside world failed."""
+    """The outside world failed.
+
+    Attributes:
+        is_transient: True when the same may succeed a moment later.
+        retry_after_s: Seconds the server asked to be left alone, or None.
+    """
+
+    is_transient = False
+    retry_after_s: float | None = None
 
 
 class ServerUnreachableError(ServerError):
@@ -101,6 +115,14 @@ class ProtocolError(ServerError):
 
 class SessionError(ServerError):
     """The session of one episode could not be opened, or was lost; the episode is failed."""
+
+    is_transient = True
+
+
+class CircuitOpenError(SessionError):
+    """The environment has failed so often that it is left alone for a while; the episode is refused."""
+
+    is_transient = False
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multienv import EnvSpec
+from multienv import EnvSpec, Limits
 from multienv.errors import OrderError, SessionError
 from multienv.router import Route, make_factory
 from multienv.sessions import EnvironmentClient, Ledger, session_loop
@@ -24,7 +24,8 @@ class SessionMachine(RuleBasedStateMachine):
         warnings.simplefilter("ignore", RuntimeWarning)
         self.source = FakeSource()
         self.ledger = Ledger()
-        client = EnvironmentClient("env", EnvSpec("owner/name"), self.ledger, self.source)
+        limits = Limits(max_sessions=1, max_retries=0, failure_threshold=None)
+        client = EnvironmentClient("env", EnvSpec("owner/name", limits=limits), self.ledger, self.source)
         self.adapter = make_factory(Route("env", "train", (ANSWER,), client.open))()
         self.reward: float | None = None
         self.status = EpisodeStatus.UNFINISHED

@@ -5,20 +5,25 @@ Flow: TRL → `reset`, tools → `Route.open` and the session → `EpisodeRecord
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 import warnings
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from multienv.errors import OrderError, RoutingError, ServerError
+from multienv.errors import CircuitOpenError, OrderError, RoutingError, ServerError
 from multienv.router.episode import EpisodeRecorder
 from multienv.router.routes import Route, RoutedSession
+from multienv.sessions import session_loop
 from multienv.types import Column, Episode, JSONObject, Step, ToolOutput, ToolRefused
 
 logger = logging.getLogger(__name__)
 
 FAILED_PROMPT = "The environment could not be started, so there is no task. Answer with one short sentence."
+REFUSED_PROMPT = "The environment is not available at present, so there is no task. Answer with one short sentence."
 FAILED_OUTPUT = "Error: the environment failed and this episode has ended. Do not call any more tools."
 FINISHED_OUTPUT = "The episode has finished; no further tool calls are accepted."
 
@@ -38,6 +43,7 @@ class EnvironmentAdapter:
     def __init__(self) -> None:
         self._session: RoutedSession | None = None
         self._recorder = EpisodeRecorder(self._route.name, "")
+        self._ahead: tuple[int, Future[str]] | None = None
 
     def reset(self, /, **row: Any) -> str:
         """Close the previous episode's session, open one for the row's task, and return the prompt.
@@ -52,13 +58,32 @@ class EnvironmentAdapter:
 
         Raises:
             RoutingError: The row has no task index, or belongs to another environment.
+            SessionLimitError: More sessions would be open than `limits.max_sessions` allows.
         """
         index = self._task_index(row)
-        self._close()
+        if self._ahead is None or self._ahead[0] != index:
+            self._start_reset(row)
+        assert self._ahead is not None  # noqa: S101 - set by the line above
+        (_, future), self._ahead = self._ahead, None
+        return session_loop().wait(future)
+
+    def _start_reset(self, row: JSONObject) -> None:
+        """Start the reset that `reset` will wait for, so that many can run at once."""
+        index = self._task_index(row)
+        earlier = self._ahead[1] if self._ahead is not None else None
+        self._ahead = index, session_loop().submit(self._reset(index, self._route.open(index), earlier))
+
+    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession], earlier: Future[str] | None) -> str:
+        if earlier is not None:  # a reset that nobody asked for after all; its session is closed below
+            await asyncio.wait([asyncio.wrap_future(earlier)])
+        await self._close_session()
         self._recorder = EpisodeRecorder(self._route.name, self._route.task_id(index))
         started = time.monotonic()
         try:
-            self._session = self._route.open(index)
+            self._session = await opening
+        except CircuitOpenError as error:
+            self._recorder.refuse(str(error))
+            return REFUSED_PROMPT
         except ServerError as error:
             self._fail(error)
             return FAILED_PROMPT
@@ -119,18 +144,16 @@ class EnvironmentAdapter:
             )
         return int(index)  # type: ignore[arg-type]  # it has __index__
 
-    def _call_tool(self, tool: str, arguments: JSONObject) -> str:
-        """Call a published tool, record the step, return what the policy is shown."""
-        if self._recorder.failure is not None:
-            return FAILED_OUTPUT
-        if self._recorder.is_finished:
-            return FINISHED_OUTPUT
+    async def _call_tool(self, tool: str, arguments: JSONObject) -> str:
+        """Call a published tool, record the step, return what the policy is shown. Runs on the session loop."""
+        if self._recorder.is_over:
+            return FINISHED_OUTPUT if self._recorder.is_finished else FAILED_OUTPUT
         if self._session is None:
             raise OrderError(f"tool {tool!r} was called before reset()", environment=self._route.name)
         started = time.monotonic()
         failure: ServerError | None = None
         try:
-            output, refused = self._attempt(self._session, tool, arguments)
+            output, refused = await self._attempt(self._session, tool, arguments)
         except ServerError as error:
             output, refused, failure = ToolOutput(FAILED_OUTPUT), False, error
         self._recorder.record(
@@ -151,14 +174,14 @@ class EnvironmentAdapter:
             self._session.start_closing()
         return output.text
 
-    def _attempt(self, session: RoutedSession, tool: str, arguments: JSONObject) -> tuple[ToolOutput, bool]:
+    async def _attempt(self, session: RoutedSession, tool: str, arguments: JSONObject) -> tuple[ToolOutput, bool]:
         """Call; a refusal is the policy's own mistake and becomes a text for it."""
         try:
             json.dumps(arguments, allow_nan=False)
         except (TypeError, ValueError) as error:
             return ToolOutput(f"Error: the arguments are not valid JSON: {error}"), True
         try:
-            return session.call(tool, arguments), False
+            return await session.call(tool, arguments), False
         except ToolRefused as refusal:
             return ToolOutput(f"Error: {refusal.detail}"), True
 
@@ -175,9 +198,16 @@ class EnvironmentAdapter:
 
     def _close(self) -> None:
         """Close the episode's session, if it has one, and wait for it."""
+        session_loop().run(self._close_session())
+
+    def _release(self) -> None:
+        """Close the episode's session in the background: nothing more is needed from it."""
+        session_loop().submit(self._close_session())
+
+    async def _close_session(self) -> None:
         if self._session is not None:
             session, self._session = self._session, None
-            session.close()
+            await session.close()
 
 
 RESERVED_MEMBERS = frozenset(name for name in dir(EnvironmentAdapter)) | {"environment", "get_reward"}

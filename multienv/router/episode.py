@@ -20,6 +20,7 @@ class EpisodeRecorder:
         session_id: The server's session id, once there is one.
         steps: The tool calls so far.
         failure: Why infrastructure ended the episode, or None.
+        refusal: Why the episode was not started, or None.
         open_s: Seconds until the prompt was there.
     """
 
@@ -28,6 +29,7 @@ class EpisodeRecorder:
     session_id: str | None = None
     steps: list[Step] = field(default_factory=list)
     failure: str | None = None
+    refusal: str | None = None
     open_s: float = 0.0
 
     @property
@@ -38,7 +40,7 @@ class EpisodeRecorder:
     @property
     def is_over(self) -> bool:
         """True once no further tool call counts."""
-        return self.failure is not None or self.is_finished
+        return self.failure is not None or self.refusal is not None or self.is_finished
 
     def record(self, step: Step) -> None:
         """Write a step down; after the end nothing is added."""
@@ -50,16 +52,22 @@ class EpisodeRecorder:
         if not self.is_over:
             self.failure = reason
 
+    def refuse(self, reason: str) -> None:
+        """Note that the episode was not started, because its environment is known to be down."""
+        self.refusal = reason
+
     def reward(self) -> float | None:
         """Return the last step reward that is not None; None for a failed episode, even after earlier rewards."""
-        if self.failure is not None:
+        if self.failure is not None or self.refusal is not None:
             return None
         return next((step.reward for step in reversed(self.steps) if step.reward is not None), None)
 
     def freeze(self) -> Episode:
         """Return the record as a value."""
         status = EpisodeStatus.UNFINISHED
-        if self.failure is not None:
+        if self.refusal is not None:
+            status = EpisodeStatus.REFUSED
+        elif self.failure is not None:
             status = EpisodeStatus.FAILED
         elif self.is_finished:
             status = EpisodeStatus.FINISHED
@@ -69,6 +77,6 @@ class EpisodeRecorder:
             session_id=self.session_id,
             steps=tuple(self.steps),
             status=status,
-            reason=self.failure or "",
+            reason=self.refusal or self.failure or "",
             open_s=self.open_s,
         )

@@ -5,30 +5,32 @@ Flow: `meta` builds one `Route` per environment; `factory` and `dispatch` make a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from multienv.errors import RoutingError, nearest
 from multienv.types import JSONObject, ToolOutput, ToolSpec
 
 
 class RoutedSession(Protocol):
-    """An open session, as an adapter drives it; see `sessions.SessionClient`."""
-
-    prompt: str
+    """An open session whose prompt is there, driven on the session loop; see `sessions.LiveSession`."""
 
     @property
     def id(self) -> str:
         """The session id, as the server logs it."""
 
-    def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+    @property
+    def prompt(self) -> str:
+        """The prompt's text."""
+
+    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once; raises `ToolRefused` or a `ServerError`."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the session and wait for it; never raises, safe to call twice."""
 
-    def start_closing(self) -> None:
+    def start_closing(self) -> object:
         """Close the session in the background."""
 
 
@@ -40,13 +42,13 @@ class Route:
         name: Name of the environment in the mixture.
         split: The split its tasks come from.
         tools: Its tools as published.
-        open: Opens a session for a task index, its prompt fetched.
+        open: Makes the coroutine that opens a session for a task index; called from the trainer's thread.
     """
 
     name: str
     split: str
     tools: tuple[ToolSpec, ...]
-    open: Callable[[int], RoutedSession]
+    open: Callable[[int], Coroutine[Any, Any, RoutedSession]]
 
     def task_id(self, index: int) -> str:
         """Return the identity of a task, as the dataset's `task_id` column has it."""

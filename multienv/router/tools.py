@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from multienv.router.naming import python_names
 from multienv.router.schema import python_type
+from multienv.sessions import session_loop
 from multienv.types import ToolSpec
 
 _SECTION_WORDS: Final = re.compile("(Args|Returns|Raises):")  # inside a word too, as transformers looks
@@ -56,16 +57,34 @@ def bind_tools(tools: Sequence[ToolSpec], *, taken: Collection[str]) -> list[Bou
     return [_bind(tool, names[tool.name]) for tool in tools]
 
 
+def tool_coroutine(method: Any, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, str] | None:
+    """Return the coroutine that a bound tool would wait for, to be run on the session loop.
+
+    Args:
+        method: A tool bound to its adapter, as TRL holds it.
+        arguments: The arguments by their shown names.
+
+    Returns:
+        The coroutine; None for a tool of another making.
+    """
+    function = getattr(getattr(method, "__func__", None), "coroutine", None)
+    return None if function is None else function(method.__self__, **arguments)
+
+
 def _bind(tool: ToolSpec, name: str) -> BoundTool:
     properties = tool.input_schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS, suffix="_")
     published = {shown: name for name, shown in parameters.items()}
 
-    def method(self: Any, /, **arguments: Any) -> str:
+    async def coroutine(self: Any, /, **arguments: Any) -> str:
         sent = {published.get(shown, shown): value for shown, value in arguments.items()}
-        return self._call_tool(tool.name, sent)  # type: ignore[no-any-return]
+        return str(await self._call_tool(tool.name, sent))  # a method of that class
 
+    def method(self: Any, /, **arguments: Any) -> str:
+        return session_loop().run(coroutine(self, **arguments))
+
+    method.coroutine = coroutine  # type: ignore[attr-defined]  # what the method waits for; see `tool_coroutine`
     method.__name__ = method.__qualname__ = name
     method.__doc__ = _docstring(tool, {parameters[key]: schema for key, schema in properties.items()})
     annotations = {parameters[key]: python_type(schema, tool.input_schema) for key, schema in properties.items()}

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from multienv.errors import MultiEnvError, OrderError
 from multienv.sessions.ledger import Ledger, LiveSession
 from multienv.sessions.loop import session_loop
+from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
 from multienv.sessions.tasks import read_tasks
 from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
-from multienv.types import JSONObject, Task, ToolOutput, ToolSpec
+from multienv.types import Task, ToolSpec
 
 logger = logging.getLogger(__name__)
 
@@ -35,41 +37,6 @@ def make_source(name: str, spec: EnvSpec) -> Source:
     return HttpSource(name, spec)
 
 
-class SessionClient:
-    """The blocking face of one session."""
-
-    def __init__(self, live: LiveSession, prompt: str) -> None:
-        self._live = live
-        self.prompt = prompt
-
-    @property
-    def id(self) -> str:
-        """The session id, as the server logs it."""
-        return self._live.id
-
-    def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
-        """Call a tool, at most once.
-
-        Args:
-            tool: Published name.
-            arguments: What the policy gave, and only that.
-
-        Raises:
-            ToolRefused: The environment refused; the policy's own mistake, the session lives.
-            ServerError: The session is lost; it closes by itself.
-        """
-        return session_loop().run(self._live.call(tool, arguments))
-
-    def close(self) -> None:
-        """Close the session and wait for it; never raises, safe to call twice."""
-        session_loop().run(self._live.close())
-
-    def start_closing(self) -> None:
-        """Close the session in the background."""
-        loop = session_loop().loop
-        loop.call_soon_threadsafe(self._live.start_closing)
-
-
 class EnvironmentClient:
     """The blocking face of one environment. Connects at first use, fetches each thing once.
 
@@ -78,11 +45,15 @@ class EnvironmentClient:
         spec: Its declaration.
         ledger: Where its sessions are entered.
         source: Where it lives; None for what the declaration says.
+        num_ranks: How many processes share its limits.
     """
 
-    def __init__(self, name: str, spec: EnvSpec, ledger: Ledger, source: Source | None = None) -> None:
+    def __init__(
+        self, name: str, spec: EnvSpec, ledger: Ledger, source: Source | None = None, num_ranks: int = 1
+    ) -> None:
         self.name = name
         self.spec = spec
+        self.opener = Opener(name, spec, ledger, num_ranks)
         self._ledger = ledger
         self._declared_source = source
         self._source: Source | None = None
@@ -179,33 +150,23 @@ class EnvironmentClient:
         return [distinct[i * (len(distinct) - 1) // (MAX_PROBES - 1)] for i in range(MAX_PROBES)]
 
     async def _probe_tools(self, source: Source, index: int) -> tuple[ToolSpec, ...]:
-        live = await self._open(source, index)
+        live = await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
         try:
             return (await live.list_tools()).tools
         finally:
             await live.close()
 
-    def open(self, index: int) -> SessionClient:
-        """Open a session for one task and fetch its prompt.
+    def open(self, index: int) -> Coroutine[Any, Any, LiveSession]:
+        """Make the coroutine that opens a session for one task, its prompt fetched; it runs on the session loop.
 
         Args:
             index: Task index within the split.
 
         Raises:
-            ServerError: The session could not be opened, or its prompt not be had; nothing is left behind.
+            ServerError: The environment cannot be reached, at the first use; the coroutine raises what `Opener.open`
+                does.
         """
-        return session_loop().run(self._open_with_prompt(self.connect(), index))
-
-    async def _open_with_prompt(self, source: Source, index: int) -> SessionClient:
-        live = await self._open(source, index)
-        try:
-            return SessionClient(live, await live.prompt())
-        except BaseException:
-            await live.close()
-            raise
-
-    async def _open(self, source: Source, index: int) -> LiveSession:
-        return await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
+        return self.opener.open(self.connect(), index)
 
     def close(self) -> None:
         """Open no more sessions. The ledger closes those there are, and the connection."""

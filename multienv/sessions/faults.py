@@ -32,6 +32,8 @@ _MEANING: tuple[tuple[type[Exception], type[MultiEnvError], str], ...] = (
     (AssertionError, ProtocolError, "the answer does not follow the Open Reward Standard"),
 )
 _REFUSED = frozenset({401, 403})
+_TRANSIENT = frozenset({408, 425, 429})
+_SERVER_ERROR = 500
 _LONGEST = 300
 
 
@@ -64,10 +66,20 @@ def translated(environment: str, url: str, doing: str, secrets: Collection[str] 
                 detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error, secrets)}"
                 # A traceback shows the cause as well; it is left out where it would show a secret.
                 cause = None if any(secret in str(caught) for secret in secrets) else caught
-                raise own(
+                fault = own(
                     f"environment {environment!r} at {url}: {doing}: {meaning}{detail}", environment=environment
-                ) from cause
+                )
+                _set_hints(fault, error)
+                raise fault from cause
         raise
+
+
+def _set_hints(fault: MultiEnvError, error: Exception) -> None:
+    """Note whether trying again can help, and after how long."""
+    if isinstance(fault, SessionError) and isinstance(error, aiohttp.ClientResponseError):
+        fault.is_transient = error.status in _TRANSIENT or error.status >= _SERVER_ERROR
+        asked = str((error.headers or {}).get("Retry-After", ""))
+        fault.retry_after_s = float(asked) if asked.isdigit() else None
 
 
 def _last_cause(error: Exception) -> Exception:

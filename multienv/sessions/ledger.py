@@ -9,21 +9,28 @@ import asyncio
 import atexit
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from multienv.errors import SessionError
+from multienv.errors import ServerError, SessionError
+from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.loop import session_loop
 from multienv.sessions.protocol import Session, Source, ToolListing
+from multienv.sessions.slots import Slots
 from multienv.specs import Limits
 from multienv.types import JSONObject, ToolOutput
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+_NO_LIMIT = 1_000_000
 
 
 class LiveSession:
-    """A session with its time limits. After a `SessionError` it is of no more use and closes by itself."""
+    """A session with its time limits. After a `ServerError` it is of no more use and closes by itself.
+
+    Attributes:
+        prompt: The prompt's text; empty until it has been fetched.
+    """
 
     def __init__(self, ledger: Ledger, name: str, session: Session, limits: Limits) -> None:
         self._ledger = ledger
@@ -31,15 +38,23 @@ class LiveSession:
         self._session = session
         self._limits = limits
         self._closing: asyncio.Task[None] | None = None
+        self._breaker: CircuitBreaker | None = None
+        self._slots: Sequence[Slots] = ()
+        self.prompt = ""
+
+    def watch(self, breaker: CircuitBreaker, slots: Sequence[Slots]) -> None:
+        """Report how calls fare to a breaker, and give slots back when the session closes."""
+        self._breaker = breaker
+        self._slots = slots
 
     @property
     def id(self) -> str:
         """The session id, as the server logs it."""
         return self._session.id
 
-    async def prompt(self) -> str:
-        """Return the prompt; see `Session.prompt`."""
-        return await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.prompt())
+    async def fetch_prompt(self) -> None:
+        """Fetch the prompt; see `Session.prompt`."""
+        self.prompt = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.prompt())
 
     async def list_tools(self) -> ToolListing:
         """Return the task's tools; see `Session.list_tools`."""
@@ -49,7 +64,19 @@ class LiveSession:
         """Call a tool; see `Session.call`."""
         if self._closing is not None:
             raise SessionError(f"environment {self._name!r}: the session is closed", environment=self._name)
-        return await self._within(self._limits.tool_timeout_s, "tool_timeout_s", self._session.call(tool, arguments))
+        try:
+            output = await self._within(
+                self._limits.tool_timeout_s, "tool_timeout_s", self._session.call(tool, arguments)
+            )
+        except ServerError:
+            self._report(is_success=False)
+            raise
+        self._report(is_success=True)
+        return output
+
+    def _report(self, *, is_success: bool) -> None:
+        if self._breaker is not None:
+            self._breaker.record(is_success=is_success)
 
     async def close(self) -> None:
         """Close the session and wait until it is closed, or its limit has passed; never raises."""
@@ -58,6 +85,8 @@ class LiveSession:
     def start_closing(self) -> asyncio.Task[None]:
         """Start closing in the background; once only."""
         if self._closing is None:
+            for slots in self._slots:
+                slots.start_closing()
             self._closing = asyncio.get_running_loop().create_task(self._close())
         return self._closing
 
@@ -68,18 +97,25 @@ class LiveSession:
             logger.warning("environment %r: closing session %s failed: %r", self._name, self.id, error)
         finally:
             self._ledger.strike_out(self)
+            for slots in self._slots:
+                slots.give_back()
 
     async def _within(self, seconds: float, limit: str, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             return await asyncio.wait_for(coroutine, seconds)
         except TimeoutError:
             self.start_closing()
-            raise SessionError(
-                f"environment {self._name!r}: no answer within {seconds:g} s (limits.{limit})", environment=self._name
-            ) from None
+            raise time_is_up(self._name, "no answer", seconds, limit) from None
         except (ConnectionError, asyncio.CancelledError):
             self.start_closing()
             raise
+
+
+def time_is_up(name: str, what: str, seconds: float, limit: str) -> SessionError:
+    """Return the error of a phase that exceeded its limit. Trying again would take as long."""
+    error = SessionError(f"environment {name!r}: {what} within {seconds:g} s (limits.{limit})", environment=name)
+    error.is_transient = False
+    return error
 
 
 class Ledger:
@@ -87,10 +123,16 @@ class Ledger:
 
     Invariant: a session that exists on a server is in `_live`, or its opening is in `_opening`; and a ledger with a
     connected source is in `_in_use` until it is shut down, whether or not anyone else still refers to it.
+
+    Args:
+        max_sessions: Most sessions of all environments at once; None for no limit.
+        max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_sessions: int | None = None, max_concurrent_starts: int | None = None) -> None:
         self._sources: list[Source] = []
+        self.slots = Slots(max_sessions, "the mixture's max_sessions (this process's share)")
+        self.starts = asyncio.Semaphore(max_concurrent_starts or _NO_LIMIT)
         self._live: set[LiveSession] = set()
         self._opening: set[asyncio.Future[Session]] = set()
         self._pid = os.getpid()
@@ -127,10 +169,7 @@ class Ledger:
         except (TimeoutError, asyncio.CancelledError) as error:
             opening.add_done_callback(lambda late: self._admit_late(name, late, limits))
             if isinstance(error, TimeoutError):
-                raise SessionError(
-                    f"environment {name!r}: no session within {limits.open_timeout_s:g} s (limits.open_timeout_s)",
-                    environment=name,
-                ) from None
+                raise time_is_up(name, "no session", limits.open_timeout_s, "open_timeout_s") from None
             raise
         except BaseException:
             self._opening.discard(opening)

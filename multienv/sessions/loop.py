@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from multienv.errors import OrderError
@@ -42,7 +43,14 @@ class EventLoopThread:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise OrderError("a blocking call was made from the session loop itself; await the coroutine there instead")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return self.wait(self.submit(coroutine))
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine and return at once."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def wait(self, future: Future[T]) -> T:
+        """Wait for what `submit` returned; an exception in the caller, such as Ctrl-C, cancels it."""
         try:
             return future.result()
         except BaseException:

@@ -1,30 +1,52 @@
-"""Decides how long each phase of a session may take.
+"""Decides how many sessions an environment may have, how fast they are opened, and how long each phase may take.
 
 Flow: part of an `EnvSpec`; `sessions` enforces it.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
 
 
 class Limits(BaseModel):
-    """Time limits of one environment's sessions, in seconds.
+    """What one environment's sessions may take. The defaults suit sandboxes that need half a minute to start.
 
-    The defaults suit sandboxes that take minutes to start under load. Neither the SDK nor TRL bounds these phases.
+    Several ranks share counts and rates among them. Neither the SDK nor TRL bounds any of this.
 
     Attributes:
+        max_sessions: Most sessions open at once; None for no limit. TRL opens those of a whole batch before the first
+            token, so a batch that needs more is an error, not a wait.
+        max_concurrent_starts: Most sessions being opened at once; others wait.
+        starts_per_s: Most sessions opened per second; others wait. None for no limit.
+        max_retries: How often opening is tried again, each time with a fresh session. A tool call is never tried again
+            unless it certainly did not run.
         connect_timeout_s: How long a server that accepts connections but is not ready is waited for, once.
         open_timeout_s: From the request for a session until the environment has been constructed.
         prompt_timeout_s: From there until the prompt is there; waits for the environment's `setup()`.
         tool_timeout_s: One tool call. The session is lost when it is exceeded: the server still holds the tool.
         close_timeout_s: Closing a session. Exceeding it costs nothing but the wait.
+        failure_window: How many of the last sessions and calls the circuit breaker looks at.
+        failure_threshold: The share of them that must have failed for the environment to be left alone; None to go on
+            trying whatever happens.
+        cool_down_s: How long it is left alone before one session is tried.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    connect_timeout_s: float = Field(default=120.0, gt=0)
-    open_timeout_s: float = Field(default=600.0, gt=0)
-    prompt_timeout_s: float = Field(default=600.0, gt=0)
-    tool_timeout_s: float = Field(default=600.0, gt=0)
-    close_timeout_s: float = Field(default=15.0, gt=0)
+    max_sessions: Count | None = None
+    max_concurrent_starts: Count = 64
+    starts_per_s: Seconds | None = None
+    max_retries: Annotated[int, Field(ge=0)] = 2
+    connect_timeout_s: Seconds = 120.0
+    open_timeout_s: Seconds = 600.0
+    prompt_timeout_s: Seconds = 600.0
+    tool_timeout_s: Seconds = 600.0
+    close_timeout_s: Seconds = 15.0
+    failure_window: Count = 20
+    failure_threshold: Annotated[float, Field(gt=0, le=1)] | None = 0.5
+    cool_down_s: Seconds = 30.0

@@ -17,7 +17,7 @@ ANSWER = ToolSpec("answer", "Answer.", {"type": "object", "properties": {"n": {"
 
 @dataclass
 class ScriptedSession:
-    """A session whose tool calls return, raise or refuse as written down; blocking, as adapters see it."""
+    """A session whose tool calls return, raise or refuse as written down."""
 
     script: Iterator[Any]
     prompt: str = "Answer."
@@ -25,7 +25,7 @@ class ScriptedSession:
     calls: list[tuple[str, JSONObject]] = field(default_factory=list)
     is_closed: bool = False
 
-    def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
+    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         assert not self.is_closed, "a closed session was called"
         self.calls.append((tool, arguments))
         outcome = next(self.script, ToolOutput("ok"))
@@ -34,7 +34,7 @@ class ScriptedSession:
         assert isinstance(outcome, ToolOutput)
         return outcome
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.is_closed = True
 
     def start_closing(self) -> None:
@@ -45,7 +45,12 @@ def scripted_factory(
     name: str, outcomes: Sequence[Any] = (), tools: Sequence[ToolSpec] = (ANSWER,)
 ) -> type[EnvironmentAdapter]:
     """An adapter class whose every episode plays the same outcomes."""
-    return make_factory(Route(name, "train", tuple(tools), lambda _: ScriptedSession(iter(outcomes))))
+    return make_factory(Route(name, "train", tuple(tools), lambda _: ready(ScriptedSession(iter(outcomes)))))
+
+
+async def ready(session: ScriptedSession) -> ScriptedSession:
+    """What a route's `open` makes: a coroutine that gives the session."""
+    return session
 
 
 def played(name: str, outcomes: Sequence[Any]) -> EnvironmentAdapter:

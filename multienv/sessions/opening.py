@@ -1,0 +1,123 @@
+"""Decides how a session comes to be: when it may, how often it is tried, and that nothing is left of a failed try.
+
+Flow: `EnvironmentClient.open` → `Opener.open` → `Ledger.open` → the source; the prompt is part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import tenacity
+from asyncio_throttle import Throttler
+
+from multienv.errors import ServerError, SessionLimitError
+from multienv.sessions.breaker import CircuitBreaker
+from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.protocol import Source
+from multienv.sessions.slots import Slots
+from multienv.specs import EnvSpec
+
+_LONGEST_WAIT_S = 20.0
+
+
+class Opener:
+    """Opens the sessions of one environment. Its coroutines run on the session loop.
+
+    Args:
+        name: Name of the environment in the mixture.
+        spec: Its declaration.
+        ledger: Where its sessions are entered.
+        num_ranks: How many processes share the limits.
+    """
+
+    def __init__(self, name: str, spec: EnvSpec, ledger: Ledger, num_ranks: int = 1) -> None:
+        self.name = name
+        self.breaker = CircuitBreaker(name, spec.limits)
+        self._spec = spec
+        self._ledger = ledger
+        limits = spec.limits
+        self.max_sessions = share(limits.max_sessions, num_ranks)
+        self._slots = Slots(self.max_sessions, f"limits.max_sessions of environment {name!r} (this process's share)")
+        self._starts = asyncio.Semaphore(share(limits.max_concurrent_starts, num_ranks) or 1)
+        # One start per period, rather than many at its beginning: what is limited is the rate.
+        period_s = num_ranks / limits.starts_per_s if limits.starts_per_s else None
+        self._throttle = None if period_s is None else Throttler(rate_limit=1, period=period_s)
+
+    async def open(self, source: Source, index: int) -> LiveSession:
+        """Open a session and fetch its prompt, trying again with a fresh session where that can help.
+
+        Args:
+            source: Where to open it.
+            index: Task index within the split.
+
+        Raises:
+            CircuitOpenError: The environment is left alone for now.
+            SessionLimitError: All sessions the limits allow are in use.
+            ServerError: It could not be opened, or its prompt not be had; nothing is left behind.
+        """
+        self.breaker.check()
+        slots = [self._slots, self._ledger.slots]
+        await _take(slots)
+        live: LiveSession | None = None
+        try:
+            live = await self._retrying(source, index)
+        except ServerError:
+            self.breaker.record(is_success=False)
+            raise
+        finally:
+            if live is None:
+                for slot in slots:
+                    slot.give_back_unused()
+        self.breaker.record(is_success=True)
+        live.watch(self.breaker, slots)
+        return live
+
+    async def _retrying(self, source: Source, index: int) -> LiveSession:
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self._spec.limits.max_retries + 1),
+            wait=_wait_s,
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, ServerError) and error.is_transient),
+            reraise=True,
+        )
+        return await retrying(self._try, source, index)
+
+    async def _try(self, source: Source, index: int) -> LiveSession:
+        async with self._starts, self._ledger.starts:
+            if self._throttle is not None:
+                await self._throttle.acquire()
+            limits = self._spec.limits
+            live = await self._ledger.open(self.name, source, limits, split=self._spec.split, index=index)
+            try:
+                await live.fetch_prompt()
+            except BaseException:
+                await live.close()
+                raise
+            return live
+
+
+async def _take(slots: list[Slots]) -> None:
+    """Take one of each, or none."""
+    taken: list[Slots] = []
+    try:
+        for slot in slots:
+            await slot.take()
+            taken.append(slot)
+    except (SessionLimitError, asyncio.CancelledError):
+        for slot in taken:
+            slot.give_back_unused()
+        raise
+
+
+def share(limit: int | None, num_ranks: int) -> int | None:
+    """Return one process's share of a limit, at least 1."""
+    return None if limit is None else max(1, limit // num_ranks)
+
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT_S)
+
+
+def _wait_s(state: tenacity.RetryCallState) -> float:
+    """Wait as long as the server asked for, and never less than the jittered backoff."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked_s = error.retry_after_s if isinstance(error, ServerError) else None
+    return max(min(asked_s or 0.0, _LONGEST_WAIT_S), _backoff(state))
