@@ -15,9 +15,20 @@ if TYPE_CHECKING:
     from multienv import errors
     from multienv.meta import MultiEnvSpec
     from multienv.specs import EnvSpec, Limits
+    from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step
 
-__all__ = ["Adapter", "EnvSpec", "Episode", "EpisodeStatus", "Limits", "MultiEnvSpec", "Step", "errors"]
+__all__ = [
+    "Adapter",
+    "EnvSpec",
+    "Episode",
+    "EpisodeStatus",
+    "Limits",
+    "MultiEnvGRPOTrainer",
+    "MultiEnvSpec",
+    "Step",
+    "errors",
+]
 
 _HOMES = {
     "Adapter": "multienv.types",
@@ -25,6 +36,7 @@ _HOMES = {
     "Episode": "multienv.types",
     "EpisodeStatus": "multienv.types",
     "Limits": "multienv.specs",
+    "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
     "Step": "multienv.types",
 }

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.dataset import TaskList, build_dataset
-from multienv.errors import SpecError
+from multienv.errors import SessionLimitError, SpecError
 from multienv.rewards import (
+    BatchEnd,
     Columns,
     LogColumns,
     callable_name,
@@ -25,13 +26,22 @@ from multienv.rewards import (
     weights_notice,
 )
 from multienv.router import EnvironmentAdapter, MetaEnvironment, Route, make_factory, make_meta_factory
-from multienv.sessions import EnvironmentClient, Ledger, session_loop
+from multienv.sessions import EnvironmentClient, Ledger, shut_down
 from multienv.specs import EnvSpec, RewardFunction, check_disjoint, declare
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _CLOSE_PATIENCE_S = 30.0
+
+
+def _release(environments: Sequence[Any]) -> None:
+    """Let go of the sessions of a batch that has been scored."""
+    for environment in environments:
+        if isinstance(environment, EnvironmentAdapter | MetaEnvironment):
+            environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+
+
 T = TypeVar("T")
 
 
@@ -46,6 +56,8 @@ class MultiEnvSpec:
             `OpenRewardSpec`, whose parameters are taken over.
         reward_funcs: The user's reward functions for all environments: a TRL reward function, or a sequence of them.
         system_prompt: System message of every prompt, unless an `EnvSpec` has its own.
+        max_sessions: Most sessions of all environments open at once; None for no limit.
+        max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
 
     Raises:
         SpecError: The declaration cannot be right; nothing was fetched.
@@ -65,11 +77,13 @@ class MultiEnvSpec:
         *,
         reward_funcs: RewardFunction | Sequence[RewardFunction] = (),
         system_prompt: str | None = None,
+        max_sessions: int | None = None,
+        max_concurrent_starts: int | None = None,
     ) -> None:
         self._specs = declare(environments)
         self._shared = (reward_funcs,) if callable(reward_funcs) else tuple(reward_funcs)
         self._system_prompt = system_prompt
-        self._ledger = Ledger()
+        self._ledger = Ledger(max_sessions=max_sessions, max_concurrent_starts=max_concurrent_starts)
         self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
         self._rewards = self._named_rewards()
         if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
@@ -148,7 +162,49 @@ class MultiEnvSpec:
         """Close every session and connection. Safe to call twice; final: a closed spec opens no new session."""
         for client in self._clients.values():
             client.close()
-        session_loop().run(self._ledger.shut_down(_CLOSE_PATIENCE_S))
+        shut_down(self._ledger, _CLOSE_PATIENCE_S)
+
+    def share_among(self, num_ranks: int) -> None:
+        """Keep one process's share of all limits on counts and rates; before the first session.
+
+        Args:
+            num_ranks: How many processes train together.
+        """
+        self._ledger.share_among(num_ranks)
+        for client in self._clients.values():
+            client.share_among(num_ranks)
+
+    def check_sessions(self, needed: Mapping[str, int]) -> None:
+        """Check that a batch's sessions can all be open at once, before any is opened.
+
+        Args:
+            needed: Sessions needed at once in this process, by environment.
+
+        Raises:
+            SessionLimitError: They cannot; it names the need, the limit and what to change.
+        """
+        if short := self._first_short(needed):
+            what, need, limit = short
+            raise SessionLimitError(
+                f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
+                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation"
+            )
+
+    def has_room_for(self, needed: Mapping[str, int]) -> bool:
+        """Tell whether so many sessions may be open at once in this process, by environment."""
+        return self._first_short(needed) is None
+
+    def _first_short(self, needed: Mapping[str, int]) -> tuple[str, int, int] | None:
+        """Return the first limit that is too low: whose it is, the need, and the limit."""
+        limits = [
+            (f"environment {name!r}", need, self._clients[name].opener.max_sessions) for name, need in needed.items()
+        ]
+        limits.append(("the whole mixture", sum(needed.values()), self._ledger.max_sessions))
+        return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
+
+    def open_ahead(self, environment: str, task_index: int) -> None:
+        """Start opening a session that the next `reset` for this task will get."""
+        self._clients[environment].open_ahead(task_index)
 
     def __enter__(self) -> Self:
         """Return the spec itself."""
@@ -205,7 +261,8 @@ class MultiEnvSpec:
                 f"several reward functions are named {', '.join(map(repr, twice))}; TRL logs them by name, so give "
                 "each function its own __name__"
             )
-        return rewards
+        batch_end = BatchEnd(_release)
+        return [(batch_end.watch(function), weight) for function, weight in rewards]
 
     def _columns(self) -> Columns:
         return Columns(self._built[1])

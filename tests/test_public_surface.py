@@ -16,6 +16,7 @@ def test_the_public_names_are_these() -> None:
         "Episode",
         "EpisodeStatus",
         "Limits",
+        "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
         "Step",
         "errors",

@@ -202,7 +202,13 @@ class EnvironmentAdapter:
 
     def _release(self) -> None:
         """Close the episode's session in the background: nothing more is needed from it."""
-        session_loop().submit(self._close_session())
+        ahead, self._ahead = self._ahead, None
+        session_loop().submit(self._let_go(None if ahead is None else ahead[1]))
+
+    async def _let_go(self, ahead: Future[str] | None) -> None:
+        if ahead is not None:  # a reset that was started and never asked for
+            await asyncio.wait([asyncio.wrap_future(ahead)])
+        await self._close_session()
 
     async def _close_session(self) -> None:
         if self._session is not None:

@@ -89,6 +89,11 @@ class MetaEnvironment:
         """Show the current adapter."""
         return f"<meta {self._current!r}>" if self._current is not None else "<meta before reset>"
 
+    def _release(self) -> None:
+        """Close the current session in the background."""
+        if self._current is not None:
+            self._current._release()  # noqa: SLF001 - the adapter hides it from TRL, not from this room
+
     def _adapter(self) -> EnvironmentAdapter:
         if self._current is None:
             raise OrderError("the meta environment was used before reset(environment=...)")

@@ -4,7 +4,7 @@ Flow: `dataset` and `router` → `EnvironmentClient` → a `Source` (a server, o
 """
 
 from multienv.sessions.client import EnvironmentClient
-from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.ledger import Ledger, LiveSession, shut_down
 from multienv.sessions.loop import session_loop
 
-__all__ = ["EnvironmentClient", "Ledger", "LiveSession", "session_loop"]
+__all__ = ["EnvironmentClient", "Ledger", "LiveSession", "session_loop", "shut_down"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from multienv.errors import MultiEnvError, OrderError
-from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.ledger import Ledger, LiveSession, termination
 from multienv.sessions.loop import session_loop
 from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
@@ -59,6 +60,7 @@ class EnvironmentClient:
         self._source: Source | None = None
         self._tasks: list[Task] | None = None
         self._tools: tuple[ToolSpec, ...] | None = None
+        self._ahead: dict[int, deque[asyncio.Task[LiveSession]]] = {}
         self._is_closed = False
         self._lock = threading.RLock()
 
@@ -166,10 +168,37 @@ class EnvironmentClient:
             ServerError: The environment cannot be reached, at the first use; the coroutine raises what `Opener.open`
                 does.
         """
-        return self.opener.open(self.connect(), index)
+        source = self.connect()
+        termination.install()
+        return self._open(source, index)
+
+    async def _open(self, source: Source, index: int) -> LiveSession:
+        if ahead := self._ahead.get(index):
+            return await ahead.popleft()
+        return await self.opener.open(source, index)
+
+    def open_ahead(self, index: int) -> None:
+        """Start opening a session that the next `open` for this task will get."""
+        coroutine = self.opener.open(self.connect(), index)
+        session_loop().loop.call_soon_threadsafe(self._start_ahead, index, coroutine)
+
+    def _start_ahead(self, index: int, coroutine: Coroutine[Any, Any, LiveSession]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever takes it, if anyone
+        self._ahead.setdefault(index, deque()).append(task)
+
+    def share_among(self, num_ranks: int) -> None:
+        """Keep one process's share of the environment's limits; before the first session."""
+        self.opener = Opener(self.name, self.spec, self._ledger, num_ranks)
 
     def close(self) -> None:
         """Open no more sessions. The ledger closes those there are, and the connection."""
         with self._lock:
             self._is_closed = True
             self._source = None
+        session_loop().loop.call_soon_threadsafe(self._cancel_ahead)
+
+    def _cancel_ahead(self) -> None:
+        for tasks in self._ahead.values():
+            for task in tasks:
+                task.cancel()

@@ -78,7 +78,7 @@ def _set_hints(fault: MultiEnvError, error: Exception) -> None:
     """Note whether trying again can help, and after how long."""
     if isinstance(fault, SessionError) and isinstance(error, aiohttp.ClientResponseError):
         fault.is_transient = error.status in _TRANSIENT or error.status >= _SERVER_ERROR
-        asked = str((error.headers or {}).get("Retry-After", ""))
+        asked = error.headers.get("Retry-After", "") if error.headers else ""
         fault.retry_after_s = float(asked) if asked.isdigit() else None
 
 

@@ -16,13 +16,15 @@ from multienv.errors import ServerError, SessionError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.loop import session_loop
 from multienv.sessions.protocol import Session, Source, ToolListing
-from multienv.sessions.slots import Slots
+from multienv.sessions.signals import TerminationHandler
+from multienv.sessions.slots import Slots, share
 from multienv.specs import Limits
 from multienv.types import JSONObject, ToolOutput
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _NO_LIMIT = 1_000_000
+_MIXTURE_LIMIT = "the mixture's max_sessions (this process's share)"
 
 
 class LiveSession:
@@ -131,8 +133,9 @@ class Ledger:
 
     def __init__(self, *, max_sessions: int | None = None, max_concurrent_starts: int | None = None) -> None:
         self._sources: list[Source] = []
-        self.slots = Slots(max_sessions, "the mixture's max_sessions (this process's share)")
-        self.starts = asyncio.Semaphore(max_concurrent_starts or _NO_LIMIT)
+        self._max_sessions = max_sessions
+        self._max_concurrent_starts = max_concurrent_starts
+        self.share_among(1)
         self._live: set[LiveSession] = set()
         self._opening: set[asyncio.Future[Session]] = set()
         self._pid = os.getpid()
@@ -204,6 +207,12 @@ class Ledger:
             await source.aclose()
         _in_use.discard(self)
 
+    def share_among(self, num_ranks: int) -> None:
+        """Keep one process's share of the mixture's limits."""
+        self.max_sessions = share(self._max_sessions, num_ranks)
+        self.slots = Slots(self.max_sessions, _MIXTURE_LIMIT)
+        self.starts = asyncio.Semaphore(share(self._max_concurrent_starts, num_ranks) or _NO_LIMIT)
+
     async def _close_sessions(self, patience_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + patience_s
         while self.num_open:
@@ -229,7 +238,18 @@ def _shut_down_at_exit(ledger: Ledger) -> None:
         atexit.register(_shut_down_all)  # exit hooks run last in, first out; the SDK has registered its own by now
 
 
+def shut_down(ledger: Ledger, patience_s: float) -> None:
+    """Shut a ledger down from the outside, and give SIGTERM back once none is in use."""
+    if ledger.is_ours:
+        session_loop().run(ledger.shut_down(patience_s))
+    if not _in_use:
+        termination.restore()
+
+
 def _shut_down_all() -> None:
     for ledger in list(_in_use):
-        if ledger.is_ours:
-            session_loop().run(ledger.shut_down(_EXIT_PATIENCE_S))
+        shut_down(ledger, _EXIT_PATIENCE_S)
+
+
+termination = TerminationHandler(_shut_down_all)
+"""Closes sessions before SIGTERM does what it would do."""

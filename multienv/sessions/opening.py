@@ -14,7 +14,7 @@ from multienv.errors import ServerError, SessionLimitError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.ledger import Ledger, LiveSession
 from multienv.sessions.protocol import Source
-from multienv.sessions.slots import Slots
+from multienv.sessions.slots import Slots, share
 from multienv.specs import EnvSpec
 
 _LONGEST_WAIT_S = 20.0
@@ -106,11 +106,6 @@ async def _take(slots: list[Slots]) -> None:
         for slot in taken:
             slot.give_back_unused()
         raise
-
-
-def share(limit: int | None, num_ranks: int) -> int | None:
-    """Return one process's share of a limit, at least 1."""
-    return None if limit is None else max(1, limit // num_ranks)
 
 
 _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT_S)

@@ -58,3 +58,8 @@ class Slots:
         """Note that the session was not opened after all."""
         self.held -= 1
         self._freed.set()
+
+
+def share(limit: int | None, num_ranks: int) -> int | None:
+    """Return one process's share of a limit, at least 1."""
+    return None if limit is None else max(1, limit // num_ranks)

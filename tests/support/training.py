@@ -57,6 +57,7 @@ def config(output_dir: Path, **options: Any) -> GRPOConfig:
         "output_dir": str(output_dir),
         "use_cpu": True,
         "bf16": False,
+        "activation_checkpointing": False,
         "max_steps": 1,
         "per_device_train_batch_size": 8,
         "num_generations": 2,
@@ -71,8 +72,8 @@ def config(output_dir: Path, **options: Any) -> GRPOConfig:
     return GRPOConfig(**(defaults | options))
 
 
-class ScriptedTrainer(GRPOTrainer):
-    """A `GRPOTrainer` that asks a function where it would sample."""
+class Scripted(GRPOTrainer):
+    """A `GRPOTrainer` that asks a function where it would sample; mixed in last, below what is tested."""
 
     policy: Policy
 
@@ -87,7 +88,14 @@ class ScriptedTrainer(GRPOTrainer):
         return completions, None
 
 
-def scripted_trainer(policy: Policy, output_dir: Path, options: dict[str, Any] | None = None, **slots: Any) -> Any:
-    """Build a trainer that plays `policy` on the given slots."""
-    cls = type("Trainer", (ScriptedTrainer,), {"policy": staticmethod(policy)})
+def scripted_trainer(
+    policy: Policy,
+    output_dir: Path,
+    options: dict[str, Any] | None = None,
+    trainer_class: type | None = None,
+    **slots: Any,
+) -> Any:
+    """Build a trainer that plays `policy` on the given slots; `trainer_class` overrides methods of TRL's."""
+    bases = (Scripted,) if trainer_class is None else (trainer_class, Scripted)
+    cls = type("Trainer", bases, {"policy": staticmethod(policy)})
     return cls(model=model(), processing_class=tokenizer(), args=config(output_dir, **(options or {})), **slots)

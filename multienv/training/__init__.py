@@ -1,0 +1,8 @@
+"""TRAINING: the only room, beside the demo, that imports trl and torch.
+
+Flow: the user → `MultiEnvGRPOTrainer` → TRL, whose seams are in `seams`.
+"""
+
+from multienv.training.trainer import MultiEnvGRPOTrainer
+
+__all__ = ["MultiEnvGRPOTrainer"]

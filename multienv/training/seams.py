@@ -1,0 +1,56 @@
+"""Decides whether TRL is the TRL that the trainer was written for, seam by seam.
+
+The trainer overrides four private methods of `GRPOTrainer` and copies none. Where one has another signature than
+expected, what hangs on it is switched off and TRL does it in its own way.
+
+Flow: `trainer` asks `missing_seams` once, when it is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Final
+
+SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "_generate_and_score_completions": ("self", "inputs"),
+    "_tool_call_loop": (
+        "self",
+        "prompts",
+        "prompt_ids",
+        "completion_ids",
+        "completions",
+        "logprobs",
+        "images",
+        "multimodal_fields",
+    ),
+    "_generate_single_turn": (
+        "self",
+        "prompt_ids",
+        "images",
+        "multimodal_fields",
+        "num_generations",
+        "has_tool_images",
+    ),
+    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+}
+"""The overridden methods with the parameters they have in TRL 1.16."""
+
+
+def missing_seams(trainer_class: type) -> dict[str, str]:
+    """Compare a trainer class with what is expected of it.
+
+    Args:
+        trainer_class: TRL's `GRPOTrainer`, or a class between it and ours.
+
+    Returns:
+        From the name of each method that is not as expected to what it is instead.
+    """
+    found: dict[str, str] = {}
+    for name, expected in SEAMS.items():
+        method = getattr(trainer_class, name, None)
+        if method is None:
+            found[name] = "missing"
+        elif (parameters := tuple(inspect.signature(method).parameters)) != expected:
+            found[name] = f"({', '.join(parameters)})"
+    return found

@@ -1,0 +1,194 @@
+"""Decides how TRL's trainer is made to run many environments at once: sessions and tool calls together, none left open.
+
+A thin subclass: TRL generates, masks, scores and optimises; here sessions are opened and tool calls started before it
+asks for them, finished rollouts are left alone, and sessions are closed after the last reward function.
+
+Flow: the user → `MultiEnvGRPOTrainer` → `GRPOTrainer`, through the methods named in `seams`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trl import GRPOConfig, GRPOTrainer
+
+from multienv.errors import SpecError
+from multienv.meta import MultiEnvSpec
+from multienv.router import EnvironmentAdapter
+from multienv.training.ranks import RanksInStep
+from multienv.training.read_ahead import ReadAhead
+from multienv.training.seams import missing_seams
+from multienv.training.turns import FinishedRollouts, Turns
+from multienv.types import Column
+
+
+class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+    """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
+
+    The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
+    the step. Standalone tools and environment classes of another making run as in TRL.
+
+    Args:
+        model: As for `GRPOTrainer`.
+        args: As for `GRPOTrainer`.
+        spec: The mixture; fills `train_dataset`, `environment_factory` and `reward_funcs`.
+        is_concurrent: False leaves resets and tool calls to TRL, one after the other. The results are the same.
+        stop_when_finished: Do not ask a rollout for another turn once its environment has finished. Its completion then
+            ends at the policy's own last token. Other rollouts keep their tokens, except that with sampling the random
+            stream they draw from changes.
+        read_ahead: Open the sessions of the next batch while the model is being optimised. Twice as many sessions are
+            open; it turns itself off where the limits do not allow that.
+        train_dataset: Rows to train on instead of the spec's; they need its columns.
+        environment_factory: Environments of another making beside the spec's, by name.
+        reward_funcs: Reward functions beside the spec's, for all rows.
+        **options: Everything else `GRPOTrainer` takes.
+
+    Raises:
+        SpecError: The arguments contradict each other.
+        SessionLimitError: While training: a batch needs more sessions than the limits allow; none was opened.
+
+    Example:
+        `MultiEnvGRPOTrainer("Qwen/Qwen3-4B", GRPOConfig(...), spec=spec).train()`
+    """
+
+    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and three switches
+        self,
+        model: Any,
+        args: GRPOConfig | None = None,
+        *,
+        spec: MultiEnvSpec,
+        is_concurrent: bool = True,
+        stop_when_finished: bool = True,
+        read_ahead: bool = False,
+        train_dataset: Any = None,
+        environment_factory: Mapping[str, Any] | None = None,
+        reward_funcs: Any = (),
+        **options: Any,
+    ) -> None:
+        if not isinstance(spec, MultiEnvSpec):
+            raise SpecError(f"spec is of type {type(spec).__name__}; accepted: a MultiEnvSpec")
+        others = dict(environment_factory or {})
+        if twice := sorted(others.keys() & spec.environments.keys()):
+            raise SpecError(f"environment_factory and spec both have {', '.join(twice)}; give each its own name")
+        self.spec = spec
+        self._is_concurrent, self._stops_when_finished = is_concurrent, stop_when_finished
+        self._batch_turns: FinishedRollouts | None = None
+        self._check_seams()
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=spec.train_dataset if train_dataset is None else train_dataset,
+            environment_factory={**spec.environment_factory, **others},
+            reward_funcs=[*spec.reward_funcs, *([reward_funcs] if callable(reward_funcs) else reward_funcs)],
+            **options,
+        )
+        spec.share_among(self.accelerator.num_processes)
+        if read_ahead:
+            generate_every = self.args.steps_per_generation * self.num_iterations
+            self.data_collator: Any = ReadAhead(spec, self.data_collator, generate_every)
+
+    def _check_seams(self) -> None:
+        missing = missing_seams(GRPOTrainer)
+        if missing:
+            self._is_concurrent = self._stops_when_finished = False
+            listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
+            warnings.warn(
+                f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
+                "after the other, as in TRL itself",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        if self._is_concurrent:
+            self._start_resets(inputs)
+        try:
+            return super()._generate_and_score_completions(inputs)
+        finally:
+            self._release_sessions()
+
+    def _start_resets(self, inputs: Sequence[Mapping[str, Any]]) -> None:
+        """Start the reset of every rollout of the batch, on the instance that TRL will give it."""
+        names: list[Any] = [row.get(Column.ENVIRONMENT) for row in inputs]
+        if any(name not in self.environment_factories for name in names):
+            return  # TRL says what is wrong
+        self.spec.check_sessions(Counter(name for name in names if name in self.spec.environments))
+        taken: Counter[Any] = Counter()
+        for name, row in zip(names, inputs, strict=True):
+            pool = self._environment_pool[name]
+            if taken[name] == len(pool):
+                pool.append(self.environment_factories[name]())
+            environment = pool[taken[name]]
+            taken[name] += 1
+            if isinstance(environment, EnvironmentAdapter):
+                environment._start_reset(dict(row))  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+
+    def _tool_call_loop(self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, *rest: Any) -> Any:
+        own: Any = self._sync_tool_dicts
+        if self._is_concurrent:
+            turns = Turns(own, completions)
+            self._sync_tool_dicts: Any = [turns.wrap(rollout) for rollout in range(len(own))]
+        if self._stops_when_finished and self.environments:
+            self._batch_turns = FinishedRollouts(self.environments, completions)
+        try:
+            output = super()._tool_call_loop(prompts, prompt_ids, completion_ids, completions, *rest)
+            if self._batch_turns is not None:
+                tool_mask, _, ids, logprobs, *_ = output
+                self._batch_turns.trim(tool_mask, ids, logprobs)
+            return output
+        finally:
+            self._sync_tool_dicts = own
+            self._batch_turns = None
+
+    def _generate_single_turn(
+        self,
+        prompt_ids: Any,
+        images: Any,
+        multimodal_fields: Any,
+        num_generations: Any,
+        has_tool_images: bool = False,  # noqa: FBT001, FBT002 - TRL's own signature
+    ) -> Any:
+        def generate(ids: Any, its_images: Any) -> Any:
+            return super(MultiEnvGRPOTrainer, self)._generate_single_turn(
+                ids, its_images, multimodal_fields, num_generations, has_tool_images
+            )
+
+        turns = self._batch_turns
+        if turns is None or multimodal_fields:
+            return generate(prompt_ids, images)
+        rollouts = turns.rollouts_of_this_turn()
+        if len(rollouts) != len(prompt_ids):
+            return generate(prompt_ids, images)  # TRL's books are not ours: do nothing clever
+        going_on = [place for place, rollout in enumerate(rollouts) if not turns.is_finished(rollout)]
+        turns.stopped.update(rollout for rollout in rollouts if turns.is_finished(rollout))
+        if len(going_on) == len(rollouts):
+            return generate(prompt_ids, images)
+        ids: list[Any] = [[] for _ in rollouts]
+        logprobs: list[Any] | None = None
+        if going_on or self._turns_are_collective:
+            some_images = [images[place] for place in going_on] if images else images
+            some_ids, some_logprobs = generate([prompt_ids[place] for place in going_on], some_images)
+            for place, its_ids in zip(going_on, some_ids, strict=True):
+                ids[place] = its_ids
+            if some_logprobs is not None:
+                logprobs = [[] for _ in rollouts]
+                for place, its_logprobs in zip(going_on, some_logprobs, strict=True):
+                    logprobs[place] = its_logprobs
+        if logprobs is None and self.use_vllm:
+            logprobs = [[] for _ in rollouts]
+        return ids, logprobs
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        try:
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        finally:
+            self._release_sessions()
+
+    def _release_sessions(self) -> None:
+        """Close the batch's sessions in the background: the last reward function has seen them."""
+        for environment in self.environments or ():
+            if isinstance(environment, EnvironmentAdapter):
+                environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
