@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _CLOSE_PATIENCE_S = 30.0
+_DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts")
 
 
 def _release(environments: Sequence[Any]) -> None:
@@ -83,11 +84,16 @@ class MultiEnvSpec:
         self._specs = declare(environments)
         self._shared = (reward_funcs,) if callable(reward_funcs) else tuple(reward_funcs)
         self._system_prompt = system_prompt
-        self._ledger = Ledger(max_sessions=max_sessions, max_concurrent_starts=max_concurrent_starts)
-        self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
-        self._rewards = self._named_rewards()
+        self._max_sessions, self._max_concurrent_starts = max_sessions, max_concurrent_starts
+        self._start()
         if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
             warnings.warn(notice, UserWarning, stacklevel=2)
+
+    def _start(self) -> None:
+        """Make what lives in this process only."""
+        self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
+        self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
+        self._rewards = self._named_rewards()
 
     @property
     def environments(self) -> Mapping[str, EnvSpec]:
@@ -219,6 +225,17 @@ class MultiEnvSpec:
     def __repr__(self) -> str:
         """Show the names."""
         return f"{type(self).__name__}({', '.join(self._specs)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the declaration: connections and sessions stay in the process that has them."""
+        return {name: self.__dict__[name] for name in _DECLARED} | {
+            name: self.__dict__[name] for name in ("_built", "train_dataset") if name in self.__dict__
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Start anew from the declaration; what the dataset holds need not be fetched again."""
+        self.__dict__.update(state)
+        self._start()
 
     @cached_property
     def _built(self) -> tuple[Dataset, dict[str, frozenset[str]]]:

@@ -140,6 +140,24 @@ def test_the_sdks_own_tool_call_may_still_run_twice_and_lose_white_space() -> No
     assert "resumable_only" not in code
 
 
+def test_the_sdk_pings_from_one_thread_that_starts_when_there_is_none() -> None:
+    from openreward.api._session.ping import ping_thread
+
+    assert {"_loop", "_client", "_lock", "_thread"} <= set(vars(ping_thread))
+    assert "if self._loop is not None and self._loop.is_running()" in source(type(ping_thread)._ensure_started)
+
+
+def test_trl_has_what_the_trainer_reads() -> None:
+    text = source(GRPOTrainer)
+    for name in ("_environment_pool", "environment_factories", "_sync_tool_dicts", "environments", "vllm_mode"):
+        assert f"self.{name}" in text
+    assert "completions[idx_with_tool].append(post_tool_completions[idx])" in source(GRPOTrainer._tool_call_loop)
+    assert "prompt_completion_tool.append(completions[idx_with_tool][-1])" in source(GRPOTrainer._tool_call_loop)
+    assert "data_collator=identity" in source(GRPOTrainer.__init__)
+    for name in ("steps_per_generation", "num_iterations", "vllm_tensor_parallel_size"):
+        assert name in text
+
+
 def test_the_sdk_retries_give_their_last_cause() -> None:
     from openreward.api.errors import MaxRetriesError
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -54,8 +55,8 @@ class EnvironmentClient:
     ) -> None:
         self.name = name
         self.spec = spec
-        self.opener = Opener(name, spec, ledger, num_ranks)
         self._ledger = ledger
+        self.share_among(num_ranks)
         self._declared_source = source
         self._source: Source | None = None
         self._tasks: list[Task] | None = None
@@ -63,6 +64,7 @@ class EnvironmentClient:
         self._ahead: dict[int, deque[asyncio.Task[LiveSession]]] = {}
         self._is_closed = False
         self._lock = threading.RLock()
+        self._pid = os.getpid()
 
     def connect(self) -> Source:
         """Reach the environment; the first use does it by itself.
@@ -72,6 +74,7 @@ class EnvironmentClient:
             UnknownEnvironmentError: Its server does not hold the declared environment.
             OrderError: The mixture was closed.
         """
+        self._start_anew_after_fork()
         with self._lock:
             if self._is_closed:
                 raise OrderError(
@@ -82,6 +85,15 @@ class EnvironmentClient:
                 session_loop().run(self._ledger.connect(source))
                 self._source = source
             return self._source
+
+    def _start_anew_after_fork(self) -> None:
+        """In a forked child, leave the parent's connection and sessions to the parent and start with none."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._source, self._ahead = None, {}
+            self._ledger = self._ledger.after_fork()
+            self.share_among(self._num_ranks)
 
     def tasks(self) -> list[Task]:
         """Return the declared tasks, in the declared order.
@@ -189,6 +201,7 @@ class EnvironmentClient:
 
     def share_among(self, num_ranks: int) -> None:
         """Keep one process's share of the environment's limits; before the first session."""
+        self._num_ranks = num_ranks
         self.opener = Opener(self.name, self.spec, self._ledger, num_ranks)
 
     def close(self) -> None:

@@ -139,6 +139,7 @@ class Ledger:
         self._live: set[LiveSession] = set()
         self._opening: set[asyncio.Future[Session]] = set()
         self._pid = os.getpid()
+        self._child: Ledger | None = None
 
     @property
     def num_open(self) -> int:
@@ -149,6 +150,14 @@ class Ledger:
     def is_ours(self) -> bool:
         """False in a forked child, whose sessions are its parent's to close."""
         return self._pid == os.getpid()
+
+    def after_fork(self) -> Ledger:
+        """Return the ledger of a forked child: the same for all environments of a mixture, and empty at first."""
+        if self.is_ours:
+            return self
+        if self._child is None or not self._child.is_ours:
+            self._child = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
+        return self._child
 
     async def connect(self, source: Source) -> None:
         """Connect a source and enter it, to be closed when the ledger is shut down."""
@@ -240,15 +249,15 @@ def _shut_down_at_exit(ledger: Ledger) -> None:
 
 def shut_down(ledger: Ledger, patience_s: float) -> None:
     """Shut a ledger down from the outside, and give SIGTERM back once none is in use."""
-    if ledger.is_ours:
-        session_loop().run(ledger.shut_down(patience_s))
+    session_loop().run(ledger.after_fork().shut_down(patience_s))
     if not _in_use:
         termination.restore()
 
 
 def _shut_down_all() -> None:
     for ledger in list(_in_use):
-        shut_down(ledger, _EXIT_PATIENCE_S)
+        if ledger.is_ours:
+            shut_down(ledger, _EXIT_PATIENCE_S)
 
 
 termination = TerminationHandler(_shut_down_all)

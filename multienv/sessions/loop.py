@@ -17,7 +17,7 @@ from multienv.errors import OrderError
 T = TypeVar("T")
 
 _guard = threading.Lock()
-_loops: dict[int, EventLoopThread] = {}
+_loops: list[EventLoopThread] = []
 
 
 class EventLoopThread:
@@ -72,8 +72,16 @@ class EventLoopThread:
 def session_loop() -> EventLoopThread:
     """Return this process's session loop, started at first use; a forked child gets its own."""
     with _guard:
-        pid = os.getpid()
-        if pid not in _loops:
-            _loops.clear()
-            _loops[pid] = EventLoopThread("multienv-sessions")
-        return _loops[pid]
+        if not _loops:
+            _loops.append(EventLoopThread("multienv-sessions"))
+        return _loops[0]
+
+
+def _forget() -> None:
+    """Forget the parent's loop, whose thread does not exist in a forked child; its lock may be held there for ever."""
+    global _guard  # noqa: PLW0603 - one per process, by the nature of the thing
+    _guard = threading.Lock()
+    _loops.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -9,6 +9,8 @@ Flow: `connect` → `HttpSource` → `HttpSession` → the server.
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import asdict
@@ -19,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import openreward
 from openreward.api._session.http import request_retryable, set_retry_policy
+from openreward.api._session.ping import ping_thread
 from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
 from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 
@@ -279,6 +282,15 @@ class _HttpCatalogue:
             if error.status in _CANNOT_LIST:
                 return None
             raise
+
+
+def _renew_ping_thread() -> None:
+    """Let a forked child start the SDK's ping thread anew; the parent's is not there."""
+    ping_thread._loop = ping_thread._client = None  # noqa: SLF001 - a contract test pins them
+    ping_thread._lock = threading.Lock()  # noqa: SLF001 - see above
+
+
+os.register_at_fork(after_in_child=_renew_ping_thread)
 
 
 def _client(url: str) -> aiohttp.ClientSession:
