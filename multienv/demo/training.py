@@ -1,6 +1,6 @@
-"""Decides how the demo trains: one run of TRL's plain `GRPOTrainer` over all environments.
+"""Decides how the demo trains: one run of `MultiEnvGRPOTrainer` over all environments.
 
-Flow: `learning` → `GRPOTrainer`, which reads its three slots off the `MultiEnvSpec`.
+Flow: `learning` → `MultiEnvGRPOTrainer`, which fills TRL's slots from the `MultiEnvSpec`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
+
+from multienv.training import MultiEnvGRPOTrainer
 
 if TYPE_CHECKING:
     from multienv.demo.warmup import Policy
@@ -95,12 +97,12 @@ def train(
         save_strategy="no",
         disable_tqdm=True,
     )
-    trainer = GRPOTrainer(
+    trainer = MultiEnvGRPOTrainer(
         model=policy.model,
         processing_class=policy.tokenizer,
         args=config,
+        spec=spec,
         callbacks=[_OnStep(on_step)],
-        **spec.trainer_kwargs(),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()

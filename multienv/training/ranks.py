@@ -13,6 +13,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
@@ -45,8 +46,8 @@ class RanksInStep(_Base):  # type: ignore[misc]  # TRL is untyped
         self._is_joining = True
         try:
             output = super()._tool_call_loop(*args)
-            while self._join_turn([], None, {}, has_tool_images=False) is not None:
-                pass  # the other ranks still have rollouts running
+            while not self._join_turn([], None, {}, has_tool_images=False, is_done=True).is_last:
+                pass  # another rank still has rollouts running
             return output
         finally:
             self._is_joining = False
@@ -60,25 +61,40 @@ class RanksInStep(_Base):  # type: ignore[misc]  # TRL is untyped
         has_tool_images: bool = False,  # noqa: FBT001, FBT002 - TRL's own signature
     ) -> Any:
         if self._is_joining:
-            joined = self._join_turn(prompt_ids, images, multimodal_fields, has_tool_images=has_tool_images)
-            return ([], None) if joined is None else joined
+            turn = self._join_turn(prompt_ids, images, multimodal_fields, has_tool_images=has_tool_images)
+            return turn.completion_ids, turn.logprobs
         if self.use_vllm and self.vllm_mode == "server":
             check_groups(prompt_ids, num_generations)
         return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
 
-    def _join_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any, *, has_tool_images: bool) -> Any:
-        """Generate one turn together with all ranks; None when no rank has a prompt left."""
+    def _join_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, *, has_tool_images: bool, is_done: bool = False
+    ) -> _Turn:
+        """Generate one turn together with all ranks, each bringing as many prompts as the one with most.
+
+        A rank without prompts may still have turns to come; it is done only when it says so.
+        """
         num_own = len(prompt_ids)
-        num_each = max(gather_object([num_own]))
+        ranks = gather_object([(num_own, is_done)])
+        num_each = max(num for num, _ in ranks)
         if num_each == 0:
-            return None
+            return _Turn([], None, is_last=all(done for _, done in ranks))
         filler = [list(prompt_ids[0]) if num_own else [self._tokenizer.eos_token_id]] * (num_each - num_own)
         if images is not None:
             images = [*images, *[None] * len(filler)]
         ids, logprobs = super()._generate_single_turn(
             [*prompt_ids, *filler], images, multimodal_fields, 1, has_tool_images
         )
-        return ids[:num_own], None if logprobs is None else logprobs[:num_own]
+        return _Turn(ids[:num_own], None if logprobs is None else logprobs[:num_own], is_last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one rank got out of a turn of all ranks."""
+
+    completion_ids: list[list[int]]
+    logprobs: list[list[float]] | None
+    is_last: bool
 
 
 def check_groups(prompt_ids: Sequence[Sequence[int]], num_generations: int) -> None:

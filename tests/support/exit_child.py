@@ -25,6 +25,16 @@ def main(how: str, url: str) -> None:
         return
     if how == "exception":
         raise RuntimeError("something else broke")
+    if how == "terminate":
+        signal.raise_signal(signal.SIGTERM)
+    if how == "terminate-chained":
+        spec.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "what was there before is back"
+        signal.signal(signal.SIGTERM, lambda *_: print("chained", flush=True))  # noqa: T201 - read by the test
+        with MultiEnvSpec({"env": EnvSpec(url, discover_task_tools=False)}) as other:
+            other.environment_factory["env"]().reset(task_index=0)
+            signal.raise_signal(signal.SIGTERM)
+        return
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     if how == "interrupt-open":
         adapters[2].reset(task_index=2)  # the constructor takes a second
