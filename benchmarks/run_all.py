@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import dataset
 import import_time
+import rollouts
+import sessions
+import slow_environment
 import tool_call
 from report import Report
 from rich.console import Console
@@ -21,6 +24,9 @@ BENCHMARKS: Mapping[str, Callable[[], Report]] = {
     "import_time": import_time.run,
     "dataset": dataset.run,
     "tool_call": tool_call.run,
+    "rollouts": rollouts.run,
+    "sessions": sessions.run,
+    "slow_environment": slow_environment.run,
 }
 
 

@@ -1,6 +1,7 @@
 """Decides what runs inside the server process: one environment on several loopback ports, every request counted.
 
-Run as `python serve.py NUM_SERVERS NUM_TASKS`. The first line on standard output holds the ports. The process leaves
+Run as `python serve.py NUM_SERVERS NUM_TASKS [SETUP_S/TOOL_S ...]`, the last once per server: how long its `setup()`
+and its tool `work` take; nothing by default. The first line on standard output holds the ports. The process leaves
 when its standard input closes, which the operating system sees to even if the parent is killed.
 
 Flow: `servers.serving` starts it and reads the ports.
@@ -31,9 +32,20 @@ class EchoParams(BaseModel):
 
 
 class BenchmarkEnvironment(Environment):
-    """Many tasks, and a tool that costs nothing."""
+    """Many tasks, a tool that costs nothing, and one that takes its time."""
 
     num_listed: ClassVar[int] = 0
+    setup_s: ClassVar[float] = 0.0
+    tool_s: ClassVar[float] = 0.0
+
+    @classmethod
+    def name(cls) -> str:
+        """Give every server's environment the same name."""
+        return "BenchmarkEnvironment"
+
+    async def setup(self) -> None:
+        """Take as long as a sandbox takes to start."""
+        await asyncio.sleep(self.setup_s)
 
     @classmethod
     def list_splits(cls) -> list[str]:
@@ -57,13 +69,20 @@ class BenchmarkEnvironment(Environment):
         """Say the text back."""
         return ToolOutput(blocks=[TextBlock(text=params.text)], reward=0.0, finished=False)
 
+    @tool
+    async def work(self) -> ToolOutput:
+        """Work for a while."""
+        await asyncio.sleep(self.tool_s)
+        return ToolOutput(blocks=[TextBlock(text="done")], reward=1.0, finished=False)
+
 
 class CountingServer(uvicorn.Server):
     """One server on a loopback port of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, setup_s: float, tool_s: float) -> None:
         self._num_requests = 0
-        ors = Server([BenchmarkEnvironment])
+        members = {"setup_s": setup_s, "tool_s": tool_s}
+        ors = Server([type("BenchmarkEnvironment", (BenchmarkEnvironment,), members)])
         self._app: Callable[..., Awaitable[None]] = ors.app
 
         @ors.app.get(NUM_REQUESTS_PATH)
@@ -86,8 +105,8 @@ class CountingServer(uvicorn.Server):
         await self._app(scope, receive, send)
 
 
-async def serve(num_servers: int) -> None:
-    servers = [CountingServer() for _ in range(num_servers)]
+async def serve(delays: list[tuple[float, float]]) -> None:
+    servers = [CountingServer(setup_s, tool_s) for setup_s, tool_s in delays]
     sys.stdout.write(" ".join(str(server.socket.getsockname()[1]) for server in servers) + "\n")
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads the pipe any more
@@ -103,4 +122,5 @@ def stop_with_parent(servers: list[CountingServer]) -> None:
 
 if __name__ == "__main__":
     BenchmarkEnvironment.num_listed = int(sys.argv[2])
-    asyncio.run(serve(int(sys.argv[1])))
+    given = [(float(setup_s), float(tool_s)) for setup_s, tool_s in (arg.split("/") for arg in sys.argv[3:])]
+    asyncio.run(serve(given or [(0.0, 0.0)] * int(sys.argv[1])))

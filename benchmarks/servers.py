@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,15 @@ class BenchmarkServer:
 
 
 @contextmanager
-def serving(num_servers: int, num_tasks: int) -> Iterator[list[BenchmarkServer]]:
+def serving(
+    num_servers: int, num_tasks: int, delays: Sequence[tuple[float, float]] = ()
+) -> Iterator[list[BenchmarkServer]]:
     """Start servers in one process, and end it on leaving.
 
     Args:
         num_servers: How many, each on a port of its own.
         num_tasks: Tasks each of them lists.
+        delays: For each server the seconds its `setup()` and its tool `work` take; nothing by default.
 
     Yields:
         The servers, listening.
@@ -53,7 +56,7 @@ def serving(num_servers: int, num_tasks: int) -> Iterator[list[BenchmarkServer]]
         RuntimeError: The process ended before it listened, or took too long.
     """
     process = subprocess.Popen(
-        [sys.executable, str(_SERVE), str(num_servers), str(num_tasks)],
+        [sys.executable, str(_SERVE), str(num_servers), str(num_tasks), *(f"{a}/{b}" for a, b in delays)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | _QUIET,

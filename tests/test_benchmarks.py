@@ -36,6 +36,17 @@ def test_tool_calls_and_episodes_are_measured_on_both_sides_equally_often() -> N
         assert len(times["episode_s"]) == 2
 
 
+def test_rollouts_are_the_same_with_both_trainers() -> None:
+    theirs, ours = evaluated("rollouts", "measure(4, 0.05, 0.05)")
+    assert theirs["rewards"] == ours["rewards"] == {"server0": 1.0, "server1": 1.0}
+    assert min(theirs["duration_s"], ours["duration_s"]) > 0
+
+
+def test_sessions_and_slow_environments_are_measured() -> None:
+    assert len(evaluated("sessions", "run((2, 3))")["rows"]) == 4
+    assert len(evaluated("slow_environment", "run(0.01, 2, 1)")["rows"]) == 3
+
+
 def test_every_statement_is_timed_as_often_as_the_bare_interpreter() -> None:
     times = evaluated("import_time", "measure(['pass', 'import multienv'], num_repeats=2)")
     assert {statement: len(taken) for statement, taken in times.items()} == {"pass": 2, "import multienv": 2}
