@@ -9,19 +9,14 @@ Flow: `connect` → `HttpSource` → `HttpSession` → the server.
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import openreward
-from openreward.api._session.http import request_retryable, set_retry_policy
-from openreward.api._session.ping import ping_thread
+from openreward.api._session.http import request_retryable
 from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
 from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 
@@ -29,14 +24,13 @@ from multienv.errors import ServerError, UnknownEnvironmentError, nearest
 from multienv.sessions.blocks import parse_listing, parse_output, parse_text
 from multienv.sessions.calls import post_call
 from multienv.sessions.faults import translated
+from multienv.sessions.http_client import make_client
 from multienv.sessions.keys import api_key_for, secret_values, session_secrets
 from multienv.sessions.probe import probe
 from multienv.sessions.protocol import ToolListing
-from multienv.sessions.resolver import ExitSafeResolver
 from multienv.specs import EnvSpec, TargetKind
 from multienv.types import JSONObject, ToolOutput
 
-_KEEPALIVE_S: Final = 4.0  # below the 5 s after which a default uvicorn closes idle connections: no race with it
 _AT_ONCE: Final = 16
 _CANNOT_LIST: Final = frozenset({400, 404, 405})
 
@@ -85,7 +79,7 @@ class HttpSource:
             listed = await probe(self._url, environment=self._name, api_key=self._key, patience_s=patience_s)
             self._variant = self._choose(listed)
             namespace, deployment = None, self._spec.env_name or self._variant or "env"
-        self._client = _client(self._url)
+        self._client = make_client(self._url)
         self._sdk = AsyncEnvironment(namespace, deployment, self._variant, self._client, api_key=self._key)
 
     def _choose(self, listed: Sequence[str] | None) -> str | None:
@@ -282,47 +276,3 @@ class _HttpCatalogue:
             if error.status in _CANNOT_LIST:
                 return None
             raise
-
-
-def _renew_ping_thread() -> None:
-    """Let a forked child start the SDK's ping thread anew; the parent's is not there."""
-    ping_thread._loop = ping_thread._client = None  # noqa: SLF001 - a contract test pins them
-    ping_thread._lock = threading.Lock()  # noqa: SLF001 - see above
-
-
-os.register_at_fork(after_in_child=_renew_ping_thread)
-
-
-def _client(url: str) -> aiohttp.ClientSession:
-    """Make the HTTP client of one host: unlimited connections, and no redirect that leaves the host.
-
-    The proxy is looked up here, once: left to aiohttp, it is looked up for each request on an executor, which is gone
-    by the time sessions are closed at exit.
-    """
-    trace = aiohttp.TraceConfig()
-    trace.on_request_redirect.append(_stay_on_host)
-    client = aiohttp.ClientSession(
-        base_url=url,
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=ExitSafeResolver()),
-        timeout=aiohttp.ClientTimeout(total=None),
-        proxy=_proxy(url),
-        trace_configs=[trace],
-    )
-    set_retry_policy(client, "env-server")
-    return client
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment variables name for a URL, as aiohttp and httpx read them."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-
-
-async def _stay_on_host(
-    _client: aiohttp.ClientSession, _context: object, params: aiohttp.TraceRequestRedirectParams
-) -> None:
-    """Refuse to follow a redirect to another host: the key in the headers belongs to this one."""
-    location = params.response.headers.get("Location", "")
-    parts = urlsplit(location)
-    if parts.netloc and (parts.scheme, parts.netloc) != (params.url.scheme, params.url.authority):
-        raise ServerError(f"{params.url.origin()} redirects to {parts.netloc}; a key is not sent to another host")
