@@ -5,11 +5,11 @@ Flow: the user's mapping → `specs` → here → `train_dataset`, `environment_
 
 from __future__ import annotations
 
+import importlib
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,12 +21,13 @@ from multienv.rewards import (
     LogColumns,
     callable_name,
     environment_reward,
+    is_function,
     mixture_reward,
     routed,
     weights_notice,
 )
 from multienv.router import EnvironmentAdapter, MetaEnvironment, Route, make_factory, make_meta_factory
-from multienv.sessions import EnvironmentClient, Ledger, shut_down
+from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
 from multienv.specs import EnvSpec, RewardFunction, check_disjoint, declare
 
 if TYPE_CHECKING:
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
 
 _CLOSE_PATIENCE_S = 30.0
 _DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts")
+
+
+def _shared_functions(value: Any) -> tuple[Any, ...]:
+    """Turn the reward functions for all environments into a tuple; TRL takes functions, models and models' names."""
+    is_one = callable(value) or isinstance(value, str)
+    functions = (value,) if is_one else tuple(value) if isinstance(value, Iterable) else (value,)
+    for function in functions:
+        if not callable(function) and not isinstance(function, str):
+            raise SpecError(
+                f"reward_funcs holds {function!r} of type {type(function).__name__}; accepted: reward functions, "
+                "reward models, and models' names, as for GRPOTrainer"
+            )
+    return functions
 
 
 def _release(environments: Sequence[Any]) -> None:
@@ -82,9 +96,12 @@ class MultiEnvSpec:
         max_concurrent_starts: int | None = None,
     ) -> None:
         self._specs = declare(environments)
-        self._shared = (reward_funcs,) if callable(reward_funcs) else tuple(reward_funcs)
+        self._shared = _shared_functions(reward_funcs)
+        if system_prompt is not None and not isinstance(system_prompt, str):
+            raise SpecError(f"system_prompt is of type {type(system_prompt).__name__}; accepted: a string, or None")
         self._system_prompt = system_prompt
         self._max_sessions, self._max_concurrent_starts = max_sessions, max_concurrent_starts
+        self._made: dict[str, Any] = {}
         self._start()
         if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
             warnings.warn(notice, UserWarning, stacklevel=2)
@@ -94,13 +111,26 @@ class MultiEnvSpec:
         self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
         self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
         self._rewards = self._named_rewards()
+        self._lock = threading.RLock()
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """Make something at its first use, and keep it.
+
+        Python 3.11's `cached_property` holds one lock for all instances while it makes a value: a slow server of one
+        spec would hold up another spec.
+        """
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            made: T = self._made[name]
+            return made
 
     @property
     def environments(self) -> Mapping[str, EnvSpec]:
         """The declarations by name, in order."""
         return dict(self._specs)
 
-    @cached_property
+    @property
     def train_dataset(self) -> Dataset:
         """The tasks of all environments, one after the other; TRL shuffles them.
 
@@ -110,28 +140,31 @@ class MultiEnvSpec:
             SpecError: A declaration does not fit its server: split, index, empty list, overlapping tasks.
             ServerError: A server cannot be reached, or answers wrongly.
         """
-        return self._built[0]
+        return self._built()[0]
 
-    @cached_property
+    @property
     def environment_factory(self) -> dict[str, type[EnvironmentAdapter]]:
         """The factory of each environment's adapters, by name: what TRL takes for several environments.
 
         Raises:
             ServerError: A server cannot be reached, or answers wrongly.
         """
-        tools = self._everywhere(EnvironmentClient.tools)
+        return self._once("environment_factory", self._make_factories)
+
+    def _make_factories(self) -> dict[str, type[EnvironmentAdapter]]:
+        tools = self._everywhere(EnvironmentClient.fetch_tools)
         return {
             name: make_factory(Route(name, client.spec.split, tools[name], client.open))
             for name, client in self._clients.items()
         }
 
-    @cached_property
+    @property
     def meta_environment_factory(self) -> type[MetaEnvironment]:
         """One factory for all environments, for trainers that accept a single callable; it routes on `reset`.
 
         A tool whose name two environments have is called `<environment>__<tool>`.
         """
-        return make_meta_factory(self.environment_factory)
+        return self._once("meta_environment_factory", lambda: make_meta_factory(self.environment_factory))
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:
@@ -147,10 +180,10 @@ class MultiEnvSpec:
         """The matching weights for `GRPOConfig(reward_weights=...)`, exactly as many as `reward_funcs`."""
         return [weight for _, weight in self._rewards]
 
-    @cached_property
+    @property
     def reward_func(self) -> Callable[..., list[float | None]]:
         """One reward function over all rows: each row its own environment's reward."""
-        return mixture_reward(tuple(self._specs))
+        return self._once("reward_func", lambda: mixture_reward(tuple(self._specs)))
 
     def trainer_kwargs(self) -> dict[str, Any]:
         """Return the three slots of a TRL trainer by their names there.
@@ -163,6 +196,27 @@ class MultiEnvSpec:
             "environment_factory": self.environment_factory,
             "reward_funcs": self.reward_funcs,
         }
+
+    def async_trainer_kwargs(self) -> dict[str, Any]:
+        """Return the slots of TRL's `AsyncGRPOTrainer` by their names there.
+
+        Everything here pickles into that trainer's rollout process, where the spec starts anew. Rows are interleaved in
+        proportion to the task counts, for it does not shuffle. Each environment's adapters own their reward, logged
+        under the environment's name; `reward_weight` is not used. The users' reward functions see `prompts`,
+        `completions`, `completion_ids` and the columns, but no `environments`, `trainer_state`, `log_extra` or
+        `log_metric`; one that cannot do without is refused. TRL opens one session after the other, unless
+        `multienv.training.make_concurrent` is given the trainer.
+
+        Raises:
+            SpecError: A declaration does not fit its server, or a reward function cannot be used there.
+            ServerError: A server cannot be reached, or answers wrongly.
+
+        Example:
+            `trainer = make_concurrent(AsyncGRPOTrainer(model, args=args, **spec.async_trainer_kwargs()))`
+        """
+        # That room lies above this one and loads TRL; whoever calls this has loaded it already.
+        kwargs: dict[str, Any] = importlib.import_module("multienv.training.async_kwargs").trainer_kwargs(self)
+        return kwargs
 
     def close(self) -> None:
         """Close every session and connection. Safe to call twice; final: a closed spec opens no new session."""
@@ -227,26 +281,28 @@ class MultiEnvSpec:
         return f"{type(self).__name__}({', '.join(self._specs)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep the declaration: connections and sessions stay in the process that has them."""
-        return {name: self.__dict__[name] for name in _DECLARED} | {
-            name: self.__dict__[name] for name in ("_built", "train_dataset") if name in self.__dict__
-        }
+        """Keep the declaration and the dataset: connections and sessions stay in the process that has them."""
+        built = {name: made for name, made in self._made.items() if name == "built"}
+        return {name: self.__dict__[name] for name in _DECLARED} | {"_made": built}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start anew from the declaration; what the dataset holds need not be fetched again."""
         self.__dict__.update(state)
         self._start()
 
-    @cached_property
     def _built(self) -> tuple[Dataset, dict[str, frozenset[str]]]:
-        tasks = self._everywhere(EnvironmentClient.tasks)
-        check_disjoint(client.task_set() for client in self._clients.values())
+        """Return the dataset, and the metadata columns of each environment."""
+        return self._once("built", self._build)
+
+    def _build(self) -> tuple[Dataset, dict[str, frozenset[str]]]:
+        fetched = self._everywhere(EnvironmentClient.fetch_tasks)
+        check_disjoint(task_set for _, task_set in fetched.values())
         return build_dataset(
             [
                 TaskList(
                     name,
                     spec.split,
-                    tasks[name],
+                    fetched[name][0],
                     spec.system_prompt if spec.system_prompt is not None else self._system_prompt,
                     spec.include_metadata,
                 )
@@ -254,10 +310,12 @@ class MultiEnvSpec:
             ]
         )
 
-    def _everywhere(self, fetch: Callable[[EnvironmentClient], T]) -> dict[str, T]:
-        """Fetch one thing from all environments at once; the first error in their order is raised."""
-        with ThreadPoolExecutor(len(self._clients), thread_name_prefix="multienv-fetch") as pool:
-            return dict(zip(self._clients, pool.map(fetch, self._clients.values()), strict=True))
+    def _everywhere(self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]) -> dict[str, T]:
+        """Fetch one thing from all environments at once; the first error is raised as soon as it is known."""
+        for client in self._clients.values():
+            client.prepare()
+        fetching = {name: fetch(client) for name, client in self._clients.items()}
+        return session_loop().run(all_or_first_error(fetching))
 
     def _named_rewards(self) -> list[tuple[RewardFunction, float]]:
         """Build the reward functions with their weights, and refuse two of one name."""
@@ -272,14 +330,17 @@ class MultiEnvSpec:
                 for function in spec.reward_funcs
             ]
         rewards += [(function, 1.0) for function in self._shared]
-        counts = Counter(callable_name(function) for function, _ in rewards)
+        counts = Counter(callable_name(function) for function, _ in rewards if is_function(function))
         if twice := [name for name, count in counts.items() if count > 1]:
             raise SpecError(
                 f"several reward functions are named {', '.join(map(repr, twice))}; TRL logs them by name, so give "
                 "each function its own __name__"
             )
         batch_end = BatchEnd(_release)
-        return [(batch_end.watch(function), weight) for function, weight in rewards]
+        # A model is called by TRL itself, with token ids; only functions come to see a batch.
+        return [
+            (batch_end.watch(function) if is_function(function) else function, weight) for function, weight in rewards
+        ]
 
     def _columns(self) -> Columns:
-        return Columns(self._built[1])
+        return Columns(self._built()[1])

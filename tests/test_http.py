@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import socket
@@ -14,18 +13,18 @@ from typing import Any
 import pytest
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, errors
+from multienv.testing import Dialect, Fault, FaultKind, FaultServer, Phase
 from tests.support.environments import ClimbEnvironment, OneEnvironment, TwoEnvironment
-from tests.support.faulty import FaultyServer
 from tests.support.servers import ORSServer
 
 KEY = "sk-platform-key"
 
 
 @pytest.fixture
-def faulty() -> Iterator[FaultyServer]:
-    with FaultyServer() as server:
+def faulty() -> Iterator[FaultServer]:
+    with FaultServer() as server:
         yield server
-        assert not server.live, "a session was left on the server"
+        assert not server.open_sessions, "a session was left on the server"
 
 
 def one(target: str, **options: Any) -> MultiEnvSpec:
@@ -42,12 +41,12 @@ def closed_port() -> int:
 
 
 def test_a_given_url_wins_over_the_process_wide_variables_and_no_key_leaves_its_host(
-    monkeypatch: pytest.MonkeyPatch, faulty: FaultyServer, climb_server: ORSServer, echo_server: ORSServer
+    monkeypatch: pytest.MonkeyPatch, faulty: FaultServer, climb_server: ORSServer, echo_server: ORSServer
 ) -> None:
     for variable in ("OPENREWARD_URL", "OPENREWARD_API_URL", "OPENREWARD_SESSION_URL"):
         monkeypatch.setenv(variable, faulty.url)
     monkeypatch.setenv("OPENREWARD_API_KEY", KEY)
-    faulty.requests.clear()
+    faulty.forget_requests()
     climb_server.requests.clear()
     environments = {"climb": EnvSpec(climb_server.url, api_key="for-climb"), "echo": echo_server.url}
     with MultiEnvSpec(environments) as spec:
@@ -103,20 +102,20 @@ def test_the_dataset_needs_few_requests_and_each_thing_is_fetched_once(echo_serv
         assert len(echo_server.requests) == num_requests
 
 
-def test_a_server_without_a_list_of_environments_works(faulty: FaultyServer) -> None:
-    faulty.names = None
+def test_a_server_without_a_list_of_environments_works(faulty: FaultServer) -> None:
+    faulty.dialect = Dialect(names=None)
     with one(faulty.url) as spec:
         assert spec.train_dataset["n"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("has_ranges", [True, False])
-def test_a_server_that_leaves_env_name_out_of_its_answers_works(faulty: FaultyServer, has_ranges: bool) -> None:
-    faulty.has_env_name, faulty.has_ranges = False, has_ranges
+def test_a_server_that_leaves_env_name_out_of_its_answers_works(faulty: FaultServer, has_ranges: bool) -> None:
+    faulty.dialect = Dialect(has_env_name=False, has_ranges=has_ranges)
     with one(faulty.url, indices=[2, 0]) as spec:
         assert spec.train_dataset["n"] == [2, 0]
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(**spec.train_dataset[0])
-        assert (adapter.win(), adapter.reward) == ("ran", 1.0)
+        assert (adapter.win(), adapter.reward) == ("won", 1.0)
 
 
 # Reaching it
@@ -139,9 +138,13 @@ def test_an_unknown_host_fails_within_two_seconds() -> None:
 
 
 def test_a_server_that_is_still_starting_is_waited_for_with_one_log_line(
-    faulty: FaultyServer, caplog: pytest.LogCaptureFixture
+    faulty: FaultServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faulty.probe_script = [503, 502, 0.5]
+    faulty.faults = [
+        Fault(FaultKind.STARTING, Phase.LISTING),
+        Fault(FaultKind.BAD_GATEWAY, Phase.LISTING),
+        Fault(FaultKind.HANG, Phase.LISTING, seconds=0.5),
+    ]
     with one(faulty.url) as spec, caplog.at_level(logging.WARNING, logger="multienv"):
         assert len(spec.train_dataset) == 3
     assert [record.getMessage() for record in caplog.records] == [
@@ -149,23 +152,23 @@ def test_a_server_that_is_still_starting_is_waited_for_with_one_log_line(
     ]
 
 
-def test_a_server_that_does_not_become_ready_is_given_up(faulty: FaultyServer) -> None:
-    faulty.probe_script = [503] * 99
+def test_a_server_that_does_not_become_ready_is_given_up(faulty: FaultServer) -> None:
+    faulty.faults = [Fault(FaultKind.STARTING, Phase.LISTING, times=None)]
     with one(faulty.url, limits=Limits(connect_timeout_s=0.5)) as spec:
         with pytest.raises(errors.ServerUnreachableError, match=r"not ready within 0.5 s \(status 503\)"):
             _ = spec.train_dataset
 
 
 @pytest.mark.parametrize("names", ["hello", {"detail": "x"}, [], [1]])
-def test_something_that_is_no_ors_server_is_named(faulty: FaultyServer, names: Any) -> None:
-    faulty.names = names
+def test_something_that_is_no_ors_server_is_named(faulty: FaultServer, names: Any) -> None:
+    faulty.dialect = Dialect(names=names)
     with one(faulty.url) as spec, pytest.raises(errors.ProtocolError, match="is this an ORS server"):
         _ = spec.train_dataset
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_wrong_key_is_named_and_not_shown(faulty: FaultyServer, status: int) -> None:
-    faulty.probe_script = [status]
+def test_a_wrong_key_is_named_and_not_shown(faulty: FaultServer, status: int) -> None:
+    faulty.faults = [Fault(FaultKind.UNAUTHORIZED, Phase.LISTING, status=status)]
     with one(faulty.url, api_key=KEY) as spec:
         with pytest.raises(
             errors.AuthenticationError, match="environment 'env'.*give the key of this server"
@@ -184,7 +187,7 @@ def test_a_catalogue_target_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_redirected_platform_gets_the_declared_key_and_not_the_variables(
-    monkeypatch: pytest.MonkeyPatch, faulty: FaultyServer
+    monkeypatch: pytest.MonkeyPatch, faulty: FaultServer
 ) -> None:
     monkeypatch.setenv("OPENREWARD_SESSION_URL", faulty.url)
     monkeypatch.setenv("OPENREWARD_API_KEY", KEY)
@@ -197,39 +200,35 @@ def test_a_redirected_platform_gets_the_declared_key_and_not_the_variables(
     with one("owner/name", api_key="declared") as spec:
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
-    assert {headers["x-api-key"] for _, _, headers in faulty.requests} == {"declared"}
+    assert all(request.headers["x-api-key"] == "declared" for request in faulty.requests)
     assert KEY not in str(faulty.requests)
-    assert secrets_of(faulty)["api_key"]["value"] == "declared", "the key is forwarded as a session secret, as in TRL"
-    assert {headers["x-deployment"] for _, path, headers in faulty.requests if "task" in path} <= {"owner/name"}
+    assert faulty.secrets[-1]["api_key"]["value"] == "declared", "the key is forwarded as a session secret, as in TRL"
+    assert {request.headers["x-deployment"] for request in faulty.requests if "task" in request.path} <= {"owner/name"}
 
 
-def secrets_of(server: FaultyServer) -> Any:
-    return json.loads(base64.b64decode(server.secrets[-1]))
-
-
-def test_secrets_go_with_the_domains_they_are_for(faulty: FaultyServer) -> None:
+def test_secrets_go_with_the_domains_they_are_for(faulty: FaultServer) -> None:
     secrets = {"OPENAI_API_KEY": "a", "OWN": "b", "BOUND": ("c", ["example.org"])}
     with one(faulty.url, secrets=secrets, api_key="key") as spec:
         spec.environment_factory["env"]().reset(task_index=0)
-    assert secrets_of(faulty) == {
+    assert faulty.secrets[-1] == {
         "OPENAI_API_KEY": {"value": "a", "allowed_domains": ["api.openai.com"]},
         "OWN": {"value": "b", "allowed_domains": ["127.0.0.1"]},
         "BOUND": {"value": "c", "allowed_domains": ["example.org"]},
     }
 
 
-def test_a_key_does_not_follow_a_redirect_to_another_host(faulty: FaultyServer) -> None:
-    with FaultyServer() as other:
-        faulty.redirects_to = other.url
+def test_a_key_does_not_follow_a_redirect_to_another_host(faulty: FaultServer) -> None:
+    with FaultServer() as other:
+        faulty.dialect = Dialect(redirects_to=other.url)
         with one(faulty.url, api_key=KEY) as spec, pytest.raises(errors.ServerError, match="not sent to another host"):
             _ = spec.train_dataset
         assert other.requests == []
 
 
 def test_a_key_is_not_shown_even_if_the_server_repeats_it(
-    faulty: FaultyServer, caplog: pytest.LogCaptureFixture
+    faulty: FaultServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faulty.call_script = ["repeats-key"]
+    faulty.faults = [Fault(FaultKind.ERROR, Phase.CALL, detail="bad key {key}")]
     with one(faulty.url, api_key=KEY) as spec, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         adapter: Any = spec.environment_factory["env"]()
@@ -244,37 +243,52 @@ def test_a_key_is_not_shown_even_if_the_server_repeats_it(
 
 
 @pytest.mark.parametrize(
-    ("script", "posts"),
+    ("kinds", "posts"),
     [
-        (["starting", "starting"], 3),
-        (["429"], 2),
-        (["cut-after-id"], 2),
-        (["cut-after-id", "502", "cut-after-id"], 4),
+        ([FaultKind.STARTING, FaultKind.STARTING], 3),
+        ([FaultKind.TOO_MANY], 2),
+        ([FaultKind.DROP], 2),
+        ([FaultKind.DROP, FaultKind.BAD_GATEWAY, FaultKind.DROP], 4),
     ],
 )
 def test_a_call_that_did_not_run_or_can_be_resumed_is_posted_again_and_runs_once(
-    faulty: FaultyServer, script: list[str], posts: int
+    faulty: FaultServer, kinds: list[FaultKind], posts: int
 ) -> None:
-    faulty.call_script = script
+    faulty.faults = [Fault(kind, Phase.CALL) for kind in kinds]
     with one(faulty.url) as spec:
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
-        assert (adapter.win(), adapter.reward) == ("ran", 1.0)
-    assert faulty.num_runs == 1
-    assert faulty.paths().count("/faulty/call") == posts
+        assert (adapter.win(), adapter.reward) == ("won", 1.0)
+    assert len(faulty.runs) == 1
+    assert faulty.num_requests["/call"] == posts
 
 
-@pytest.mark.parametrize("fault", ["ran-502", "cut-before-id", "502", "503", "500", "404", "401", "garbled", "nan"])
-def test_a_call_that_may_have_run_is_not_posted_again_and_fails_the_episode(faulty: FaultyServer, fault: str) -> None:
-    faulty.call_script = [fault]
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(FaultKind.BAD_GATEWAY, Phase.CALL),
+        Fault(FaultKind.LOST, Phase.CALL),
+        Fault(FaultKind.REFUSE, Phase.CALL),
+        Fault(FaultKind.ERROR, Phase.CALL),
+        Fault(FaultKind.ERROR, Phase.CALL, status=502),
+        Fault(FaultKind.ERROR, Phase.CALL, status=503),
+        Fault(FaultKind.UNAUTHORIZED, Phase.CALL),
+        Fault(FaultKind.REAPED, Phase.CALL),
+        Fault(FaultKind.MALFORMED, Phase.CALL),
+        Fault(FaultKind.NAN, Phase.CALL),
+    ],
+    ids=str,
+)
+def test_a_call_that_may_have_run_is_not_posted_again_and_fails_the_episode(faulty: FaultServer, fault: Fault) -> None:
+    faulty.faults = [fault]
     with one(faulty.url) as spec, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
         adapter.win()
         assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.FAILED, None)
-        assert faulty.num_runs <= 1
-        assert faulty.paths().count("/faulty/call") == 1
+        assert len(faulty.runs) <= 1
+        assert faulty.num_requests["/call"] == 1
 
 
 def test_a_server_that_dies_fails_the_episode_and_is_used_again_when_it_is_back() -> None:

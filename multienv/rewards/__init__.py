@@ -4,7 +4,7 @@ Flow: TRL calls the functions made here with a batch; each row's number comes fr
 """
 
 from multienv.rewards.batch_end import BatchEnd
-from multienv.rewards.functions import Columns, LogColumns, callable_name, routed
+from multienv.rewards.functions import Columns, LogColumns, callable_name, is_function, routed
 from multienv.rewards.outcome import environment_reward, mixture_reward
 from multienv.rewards.weights import weights_notice
 
@@ -14,6 +14,7 @@ __all__ = [
     "LogColumns",
     "callable_name",
     "environment_reward",
+    "is_function",
     "mixture_reward",
     "routed",
     "weights_notice",

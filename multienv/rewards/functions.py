@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,11 @@ def callable_name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def is_function(reward: Any) -> bool:
+    """Tell a reward function from a reward model or the name of one, which TRL loads and calls in its own way."""
+    return callable(reward) and not hasattr(reward, "state_dict")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -147,11 +152,20 @@ class _Route:
 
     def put_back(self, call: _Call, results: Any) -> list[float | None]:
         """Put the function's results in place; columns it logged before and not now are None for the whole batch."""
-        rewards = [None if value is None else float(value) for value in call.scatter(results, "the function")]
+        rewards = [self._number(value) for value in call.scatter(results, "the function")]
         for column in sorted(self._logged - call.logged):
             if call.log_extra is not None:
                 call.log_extra(column, [None] * call.num_rows)
         return rewards
+
+    def _number(self, value: Any) -> float | None:
+        try:
+            return None if value is None else float(value)
+        except (TypeError, ValueError):
+            raise RewardFunctionError(
+                f"reward function {self.name!r} gave {value!r} for a row; accepted: a number, or None for unscored",
+                environment=self.environment,
+            ) from None
 
     def _log_extra(self, call: _Call, column: str, values: Sequence[Any]) -> None:
         whole = call.scatter(values, f"log_extra({column!r})")
@@ -181,14 +195,13 @@ class _Call:
         Raises:
             RewardFunctionError: Another number of values than own rows.
         """
-        try:
-            values = list(values)
-        except TypeError:
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             raise RewardFunctionError(
                 f"reward function {self.route.name!r}: {source} gave {values!r}; expected a list with one value per "
                 f"row of environment {self.route.environment!r}",
                 environment=self.route.environment,
-            ) from None
+            )
+        values = list(values)
         if len(values) != len(self.rows):
             raise RewardFunctionError(
                 f"reward function {self.route.name!r}: {source} gave {len(values)} values for {len(self.rows)} rows "

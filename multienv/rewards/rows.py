@@ -36,6 +36,10 @@ def owners(known: Sequence[str], batch: Mapping[str, Any]) -> list[str]:
         )
     by_adapter = None if adapters is None else [getattr(adapter, "environment", None) for adapter in adapters]
     names: list[Any] = list(column) if column is not None else list(by_adapter or ())
+    if by_adapter is not None and len(by_adapter) != len(names):
+        raise RoutingError(
+            f"{len(names)} rows came with {len(by_adapter)} environments; pass one environment per row, in their order"
+        )
     for row, name in enumerate(names):
         if name not in known:
             hint = nearest(name, known) if isinstance(name, str) else ""

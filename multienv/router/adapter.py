@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
 import warnings
 from collections.abc import Coroutine
@@ -44,6 +45,7 @@ class EnvironmentAdapter:
         self._session: RoutedSession | None = None
         self._recorder = EpisodeRecorder(self._route.name, "")
         self._ahead: tuple[int, Future[str]] | None = None
+        self._pid = os.getpid()
 
     def reset(self, /, **row: Any) -> str:
         """Close the previous episode's session, open one for the row's task, and return the prompt.
@@ -61,6 +63,8 @@ class EnvironmentAdapter:
             SessionLimitError: More sessions would be open than `limits.max_sessions` allows.
         """
         index = self._task_index(row)
+        if self._pid != os.getpid():  # in a forked child, the session and its loop are the parent's
+            self._pid, self._session, self._ahead = os.getpid(), None, None
         if self._ahead is None or self._ahead[0] != index:
             self._start_reset(row)
         assert self._ahead is not None  # noqa: S101 - set by the line above
@@ -135,14 +139,14 @@ class EnvironmentAdapter:
                 "meta environment",
                 environment=self._route.name,
             )
-        index = row.get(Column.TASK_INDEX)
-        if isinstance(index, bool) or not hasattr(index, "__index__"):
+        index: Any = row.get(Column.TASK_INDEX)
+        if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) < 0:
             raise RoutingError(
-                f"a row of environment {self._route.name!r} has task_index={index!r}; accepted: an int. Train on the "
-                "spec's own train_dataset, or give your rows its columns",
+                f"a row of environment {self._route.name!r} has task_index={index!r}; accepted: an int from 0. Train "
+                "on the spec's own train_dataset, or give your rows its columns",
                 environment=self._route.name,
             )
-        return int(index)  # type: ignore[arg-type]  # it has __index__
+        return int(index)
 
     async def _call_tool(self, tool: str, arguments: JSONObject) -> str:
         """Call a published tool, record the step, return what the policy is shown. Runs on the session loop."""

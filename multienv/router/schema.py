@@ -68,13 +68,15 @@ def _enum(schema: Mapping[str, Any], _root: Mapping[str, Any], _depth: int) -> A
 
 def _union(key: str) -> Callable[..., Any]:
     def read(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
-        return _any_of([_type(option, root, depth) for option in schema[key] or ()])
+        options = schema[key] if isinstance(schema[key], list) else ()
+        return _any_of([_type(option, root, depth) for option in options])
 
     return read
 
 
 def _all_of(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
-    return _type(schema["allOf"][0], root, depth) if len(schema["allOf"]) == 1 else None
+    parts = schema["allOf"] if isinstance(schema["allOf"], list) else ()
+    return _type(parts[0], root, depth) if len(parts) == 1 else None
 
 
 def _typed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:

@@ -95,7 +95,8 @@ def _bind(tool: ToolSpec, name: str) -> BoundTool:
 
 def _signature(tool: ToolSpec, parameters: Mapping[str, str], annotations: Mapping[str, Any]) -> inspect.Signature:
     """Build what is shown: keyword-only parameters in the published order, with a default where none is required."""
-    required = set(tool.input_schema.get("required") or ())
+    published_required = tool.input_schema.get("required")
+    required = published_required if isinstance(published_required, list) else ()
     shown = [
         inspect.Parameter(
             name,

@@ -19,7 +19,10 @@ NO_OUTPUT = "(no output)"
 
 def parse_text(blocks: Iterable[Mapping[str, Any]]) -> str:
     """Join the text blocks by newlines; blocks of other kinds hold no text."""
-    return "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text block whose text is no string")
+    return "\n".join(texts)
 
 
 def parse_listing(answer: Mapping[str, Any]) -> ToolListing:

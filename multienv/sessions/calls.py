@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 _HEARTBEAT_S: Final = 30.0  # servers send a comment every 10 s; silence for three of them means a dead connection
 _MAX_TRIES: Final = 5
 _LONGEST_WAIT_S: Final = 10.0
+_SHORTEST_WAIT_S: Final = 0.2
 _GONE: Final = frozenset({404, 410})
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
 
@@ -63,7 +64,7 @@ async def post_call(
                 await _check_status(response, headers.get("X-Session-ID", ""))
                 chunks: list[str] = []
                 async for event, data in read_events(response.content.iter_any()):
-                    if event == "task_id":
+                    if event == "task_id" and task_id is None:
                         task_id, tries = data.strip(), 0
                     elif event == "error":
                         raise ToolFailed(data or "the server gave no reason")
@@ -110,4 +111,5 @@ def _may_pass(error: Exception) -> bool:
 def _wait_s(error: Exception, tries: int) -> float:
     headers = getattr(error, "headers", None) or {}
     asked = str(headers.get("Retry-After", ""))
-    return min(_LONGEST_WAIT_S, float(asked) if asked.isdigit() else 0.5 * 2 ** max(tries - 1, 0))
+    wait_s = float(asked) if asked.isdigit() else 0.5 * 2 ** max(tries - 1, 0)
+    return min(_LONGEST_WAIT_S, max(wait_s, _SHORTEST_WAIT_S))

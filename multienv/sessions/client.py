@@ -11,11 +11,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from multienv.errors import MultiEnvError, OrderError
-from multienv.sessions.ledger import Ledger, LiveSession, termination
-from multienv.sessions.loop import session_loop
+from multienv.sessions.ledger import Ledger, LiveSession, termination, time_is_up
+from multienv.sessions.loop import session_loop, within
 from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
 from multienv.sessions.tasks import read_tasks
@@ -24,6 +24,7 @@ from multienv.types import Task, ToolSpec
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 MAX_PROBES = 8
 """Most sessions opened to learn the tools that only tasks have."""
 
@@ -59,19 +60,17 @@ class EnvironmentClient:
         self.share_among(num_ranks)
         self._declared_source = source
         self._source: Source | None = None
-        self._tasks: list[Task] | None = None
-        self._tools: tuple[ToolSpec, ...] | None = None
+        self._connected_source: Source | None = None
+        self._connecting = asyncio.Lock()
         self._ahead: dict[int, deque[asyncio.Task[LiveSession]]] = {}
         self._is_closed = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
 
-    def connect(self) -> Source:
-        """Reach the environment; the first use does it by itself.
+    def prepare(self) -> None:
+        """Make the source, on the caller's thread: the first one imports the SDK, which takes seconds.
 
         Raises:
-            ServerError: It cannot be reached.
-            UnknownEnvironmentError: Its server does not hold the declared environment.
             OrderError: The mixture was closed.
         """
         self._start_anew_after_fork()
@@ -81,31 +80,58 @@ class EnvironmentClient:
                     f"environment {self.name!r} is used after close(); make a new MultiEnvSpec", environment=self.name
                 )
             if self._source is None:
-                source = self._declared_source or make_source(self.name, self.spec)
-                session_loop().run(self._ledger.connect(source))
-                self._source = source
-            return self._source
+                self._source = self._declared_source or make_source(self.name, self.spec)
+                self._connecting = asyncio.Lock()
+
+    def connect(self) -> None:
+        """Reach the environment; the first use does it by itself.
+
+        Raises:
+            ServerError: It cannot be reached.
+            UnknownEnvironmentError: Its server does not hold the declared environment.
+            OrderError: The mixture was closed.
+        """
+        self.prepare()
+        session_loop().run(self._connected())
+
+    async def _connected(self) -> Source:
+        source = self._source
+        if source is None:
+            raise OrderError(f"environment {self.name!r} is used after close()", environment=self.name)
+        async with self._connecting:
+            if self._connected_source is not source:
+                await self._ledger.connect(source)
+                self._connected_source = source
+        return source
 
     def _start_anew_after_fork(self) -> None:
         """In a forked child, leave the parent's connection and sessions to the parent and start with none."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._lock = threading.RLock()
-            self._source, self._ahead = None, {}
+            self._source, self._connected_source, self._ahead = None, None, {}
             self._ledger = self._ledger.after_fork()
             self.share_among(self._num_ranks)
 
-    def tasks(self) -> list[Task]:
-        """Return the declared tasks, in the declared order.
+    async def fetch_tasks(self) -> tuple[list[Task], TaskSet]:
+        """Fetch the declared tasks, in the declared order, and what they are called on their server.
 
         Raises:
             SpecError: The declaration does not fit the server: split, index, empty list.
-            ServerError: The server cannot be reached, or answers wrongly.
+            ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
-        with self._lock:
-            if self._tasks is None:
-                self._tasks = session_loop().run(self._read_tasks(self.connect()))
-            return self._tasks
+        source = await self._connected()
+        tasks = await self._in_time(self._read_tasks(source))
+        indices = frozenset(task.index for task in tasks)
+        server = server_identity(self.spec.target)
+        return tasks, TaskSet(self.name, server, source.environment, self.spec.split, indices)
+
+    async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        seconds = self.spec.limits.open_timeout_s
+        try:
+            return await within(seconds, coroutine)
+        except TimeoutError:
+            raise time_is_up(self.name, "no answer", seconds, "open_timeout_s") from None
 
     async def _read_tasks(self, source: Source) -> list[Task]:
         spec = self.spec
@@ -117,27 +143,18 @@ class EnvironmentClient:
                 raise
             raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
 
-    def task_set(self) -> TaskSet:
-        """Return what this environment trains on, as its server names it."""
-        indices = frozenset(task.index for task in self.tasks())
-        server = server_identity(self.spec.target)
-        return TaskSet(self.name, server, self.connect().environment, self.spec.split, indices)
-
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the tools of the environment, those that only tasks have included.
+    async def fetch_tools(self) -> tuple[ToolSpec, ...]:
+        """Fetch the tools of the environment, those that only tasks have included.
 
         With `discover_task_tools` a few short sessions are opened for that; where it fails, the shared tools must do.
 
         Raises:
-            ServerError: The server cannot be reached, or answers wrongly.
+            ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
-        with self._lock:
-            if self._tools is None:
-                self._tools = session_loop().run(self._discover_tools(self.connect()))
-            return self._tools
+        return await self._discover_tools(await self._connected())
 
     async def _discover_tools(self, source: Source) -> tuple[ToolSpec, ...]:
-        tools = {tool.name: tool for tool in (await source.list_tools()).tools}
+        tools = {tool.name: tool for tool in (await self._in_time(source.list_tools())).tools}
         if not self.spec.discover_task_tools:
             return tuple(tools.values())
         probes = (self._probe_tools(source, index) for index in self._probe_indices())
@@ -161,6 +178,12 @@ class EnvironmentClient:
         distinct = sorted(set(self.spec.indices or (0,)))
         if len(distinct) <= MAX_PROBES:
             return distinct
+        logger.warning(
+            "environment %r: the tools of %d of its %d tasks were looked up; tools that only others have are not shown",
+            self.name,
+            MAX_PROBES,
+            len(distinct),
+        )
         return [distinct[i * (len(distinct) - 1) // (MAX_PROBES - 1)] for i in range(MAX_PROBES)]
 
     async def _probe_tools(self, source: Source, index: int) -> tuple[ToolSpec, ...]:
@@ -177,25 +200,27 @@ class EnvironmentClient:
             index: Task index within the split.
 
         Raises:
-            ServerError: The environment cannot be reached, at the first use; the coroutine raises what `Opener.open`
-                does.
+            OrderError: The mixture was closed. The coroutine raises what `connect` and `Opener.open` do.
         """
-        source = self.connect()
+        self.prepare()
         termination.install()
-        return self._open(source, index)
+        return self._open(index)
 
-    async def _open(self, source: Source, index: int) -> LiveSession:
+    async def _open(self, index: int) -> LiveSession:
         if ahead := self._ahead.get(index):
             return await ahead.popleft()
-        return await self.opener.open(source, index)
+        return await self._open_anew(index)
+
+    async def _open_anew(self, index: int) -> LiveSession:
+        return await self.opener.open(await self._connected(), index)
 
     def open_ahead(self, index: int) -> None:
         """Start opening a session that the next `open` for this task will get."""
-        coroutine = self.opener.open(self.connect(), index)
-        session_loop().loop.call_soon_threadsafe(self._start_ahead, index, coroutine)
+        self.prepare()
+        session_loop().loop.call_soon_threadsafe(self._start_ahead, index)
 
-    def _start_ahead(self, index: int, coroutine: Coroutine[Any, Any, LiveSession]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+    def _start_ahead(self, index: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._open_anew(index))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever takes it, if anyone
         self._ahead.setdefault(index, deque()).append(task)
 

@@ -13,6 +13,8 @@ from openreward.api import errors as sdk
 from openreward.api.environments.types import AuthenticationError as SDKAuthenticationError
 
 from multienv.errors import AuthenticationError, MultiEnvError, ProtocolError, ServerUnreachableError, SessionError
+from multienv.sessions.keys import masked
+from multienv.types import ToolRefused
 
 _MEANING: tuple[tuple[type[Exception], type[MultiEnvError], str], ...] = (
     # The first row that fits counts.
@@ -29,10 +31,11 @@ _MEANING: tuple[tuple[type[Exception], type[MultiEnvError], str], ...] = (
     (LookupError, ProtocolError, "the answer lacks a field of the Open Reward Standard"),
     (ValueError, ProtocolError, "the answer does not follow the Open Reward Standard"),
     (TypeError, ProtocolError, "the answer does not follow the Open Reward Standard"),
-    (AssertionError, ProtocolError, "the answer does not follow the Open Reward Standard"),
+    (Exception, ProtocolError, "the answer does not follow the Open Reward Standard"),
 )
 _REFUSED = frozenset({401, 403})
-_TRANSIENT = frozenset({408, 425, 429})
+_TRANSIENT = frozenset({404, 408, 410, 425, 429})  # 404, 410: a session that is gone; a fresh one may live
+_TAKEN = "Session already exists"
 _SERVER_ERROR = 500
 _LONGEST = 300
 
@@ -55,9 +58,9 @@ def translated(environment: str, url: str, doing: str, secrets: Collection[str] 
     """
     try:
         yield
-    except MultiEnvError:
+    except (MultiEnvError, ToolRefused):
         raise
-    except Exception as caught:
+    except Exception as caught:  # noqa: BLE001 - the table's last row means all of them
         error = _last_cause(caught)
         for foreign, own, meaning in _MEANING:
             if isinstance(error, foreign):
@@ -65,19 +68,20 @@ def translated(environment: str, url: str, doing: str, secrets: Collection[str] 
                     own, meaning = AuthenticationError, _MEANING[0][2]  # noqa: PLW2901 - a status, not a class, says so
                 detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error, secrets)}"
                 # A traceback shows the cause as well; it is left out where it would show a secret.
-                cause = None if any(secret in str(caught) for secret in secrets) else caught
+                cause = caught if masked(str(caught), secrets) == str(caught) else None
                 fault = own(
                     f"environment {environment!r} at {url}: {doing}: {meaning}{detail}", environment=environment
                 )
                 _set_hints(fault, error)
                 raise fault from cause
-        raise
 
 
 def _set_hints(fault: MultiEnvError, error: Exception) -> None:
     """Note whether trying again can help, and after how long."""
     if isinstance(fault, SessionError) and isinstance(error, aiohttp.ClientResponseError):
-        fault.is_transient = error.status in _TRANSIENT or error.status >= _SERVER_ERROR
+        # The SDK posts an opening whose answer was lost again, and finds the id taken by its own session.
+        is_taken = _TAKEN in error.message
+        fault.is_transient = error.status in _TRANSIENT or error.status >= _SERVER_ERROR or is_taken
         asked = error.headers.get("Retry-After", "") if error.headers else ""
         fault.retry_after_s = float(asked) if asked.isdigit() else None
 
@@ -89,7 +93,5 @@ def _last_cause(error: Exception) -> Exception:
 
 def _detail(error: Exception, secrets: Collection[str]) -> str:
     text = f"{error.status} {error.message}" if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    for secret in secrets:
-        text = text.replace(secret, "[secret]")
-    text = " ".join((text or type(error).__name__).split())
+    text = " ".join((masked(text, secrets) or type(error).__name__).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

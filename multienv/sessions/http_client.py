@@ -50,8 +50,8 @@ async def _stay_on_host(
     _client: aiohttp.ClientSession, _context: object, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
     """Refuse to follow a redirect to another host: the key in the headers belongs to this one."""
-    location = params.response.headers.get("Location", "")
-    parts = urlsplit(location)
+    headers = params.response.headers
+    parts = urlsplit(headers.get("Location") or headers.get("URI") or "")  # the two that aiohttp follows, in its order
     if parts.netloc and (parts.scheme, parts.netloc) != (params.url.scheme, params.url.authority):
         raise ServerError(f"{params.url.origin()} redirects to {parts.netloc}; a key is not sent to another host")
 

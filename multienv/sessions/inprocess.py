@@ -22,7 +22,7 @@ from openreward.environments.utils import run_user_callable
 
 from multienv.errors import MultiEnvError, ServerError, SessionError
 from multienv.sessions.blocks import parse_listing, parse_output, parse_text
-from multienv.sessions.keys import plain_secrets
+from multienv.sessions.keys import masked, plain_secrets, secret_values
 from multienv.sessions.loop import EventLoopThread
 from multienv.sessions.protocol import ToolListing
 from multienv.specs import EnvSpec
@@ -92,17 +92,18 @@ class InProcessSource:
             coroutine.close()
             raise ServerError(f"environment {self._name!r} is used before connect()", environment=self._name)
         try:
-            return await self._loop.await_here(coroutine)
+            return await self._loop.await_here(_contained(coroutine))
         except (MultiEnvError, ToolRefused):
             raise
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # this wait was cancelled; otherwise the user's code raised it, which is its own failure
+            text = f"{type(error).__name__}: {error}"
+            shown = masked(text, secret_values(self._spec, None))
             raise SessionError(
-                f"environment {self._name!r} in this process: {doing}: {type(error).__name__}: {error}",
-                environment=self._name,
-            ) from error
+                f"environment {self._name!r} in this process: {doing}: {shown}", environment=self._name
+            ) from (error if shown == text else None)
 
 
 class InProcessSession:
@@ -195,13 +196,24 @@ class _ClassCatalogue:
 
     async def task_range(self, split: str, start: int, stop: int) -> list[Any]:
         """Return the task specs of a range."""
-        coroutine = run_user_callable(self._class.get_task_range, split, start, stop)
-        return list(through_json(await self._source.run(coroutine, "reading the tasks")))
+
+        async def read() -> Any:
+            return through_json(await run_user_callable(self._class.get_task_range, split, start, stop))
+
+        return list(await self._source.run(read(), "reading the tasks"))
 
 
 def through_json(value: Any) -> Any:
     """Send a value through JSON and back, as HTTP would."""
-    return json.loads(json.dumps(value))
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+async def _contained(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Keep an attempt to leave the process from ending the environment's loop instead."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the environment's code raised {type(error).__name__}({error})") from error
 
 
 async def _run_even_at_exit(function: Callable[[], Any]) -> None:

@@ -5,8 +5,9 @@ Flow: `openreward.HttpSource` asks for the key and the session secrets of its en
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -37,7 +38,7 @@ def api_key_for(name: str, spec: EnvSpec, url: str) -> str | None:
     parts = urlsplit(url)
     host = parts.hostname or ""
     is_platform = parts.scheme == "https" and (host == _PLATFORM or host.endswith(f".{_PLATFORM}"))
-    key = os.environ.get(KEY_VARIABLE) if is_platform else None
+    key = os.environ.get(KEY_VARIABLE, "").strip() if is_platform else None
     if not key and spec.kind is TargetKind.CATALOGUE:
         where = f"set {KEY_VARIABLE}, or " if is_platform else f"{KEY_VARIABLE} is not sent to {host}; "
         raise AuthenticationError(
@@ -83,6 +84,22 @@ def plain_secrets(spec: EnvSpec) -> dict[str, str]:
         name: (secret if isinstance(secret, SecretStr) else secret[0]).get_secret_value()
         for name, secret in (spec.secrets or {}).items()
     }
+
+
+_SHORTEST_SECRET = 4  # replacing shorter ones would garble a message and hide nothing
+
+
+def masked(text: str, secrets: Collection[str]) -> str:
+    """Return a text without the secrets, as they are and as `repr` and JSON write them.
+
+    Example:
+        >>> masked("401: bad key 'sk-abc'", {"sk-abc"})
+        "401: bad key '[secret]'"
+    """
+    for secret in sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True):
+        for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
+            text = text.replace(form, "[secret]")
+    return text
 
 
 def secret_values(spec: EnvSpec, key: str | None) -> frozenset[str]:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from multienv.errors import ServerError, SessionError
 from multienv.sessions.breaker import CircuitBreaker
-from multienv.sessions.loop import session_loop
+from multienv.sessions.loop import session_loop, within
 from multienv.sessions.protocol import Session, Source, ToolListing
+from multienv.sessions.retries import retrying
 from multienv.sessions.signals import TerminationHandler
 from multienv.sessions.slots import Slots, share
 from multienv.specs import Limits
@@ -24,6 +25,7 @@ from multienv.types import JSONObject, ToolOutput
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _NO_LIMIT = 1_000_000
+_CANCEL_PATIENCE_S = 5.0
 _MIXTURE_LIMIT = "the mixture's max_sessions (this process's share)"
 
 
@@ -42,6 +44,7 @@ class LiveSession:
         self._closing: asyncio.Task[None] | None = None
         self._breaker: CircuitBreaker | None = None
         self._slots: Sequence[Slots] = ()
+        self._running: set[asyncio.Future[Any]] = set()
         self.prompt = ""
 
     def watch(self, breaker: CircuitBreaker, slots: Sequence[Slots]) -> None:
@@ -65,7 +68,7 @@ class LiveSession:
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool; see `Session.call`."""
         if self._closing is not None:
-            raise SessionError(f"environment {self._name!r}: the session is closed", environment=self._name)
+            raise self._closed_error()
         try:
             output = await self._within(
                 self._limits.tool_timeout_s, "tool_timeout_s", self._session.call(tool, arguments)
@@ -89,12 +92,14 @@ class LiveSession:
         if self._closing is None:
             for slots in self._slots:
                 slots.start_closing()
+            for running in self._running:
+                running.cancel()
             self._closing = asyncio.get_running_loop().create_task(self._close())
         return self._closing
 
     async def _close(self) -> None:
         try:
-            await asyncio.wait_for(self._session.close(), self._limits.close_timeout_s)
+            await within(self._limits.close_timeout_s, retrying(self._limits.max_retries)(self._session.close))
         except Exception as error:  # noqa: BLE001 - the episode is over, whatever the server says
             logger.warning("environment %r: closing session %s failed: %r", self._name, self.id, error)
         finally:
@@ -103,14 +108,26 @@ class LiveSession:
                 slots.give_back()
 
     async def _within(self, seconds: float, limit: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        running = asyncio.ensure_future(coroutine)
+        self._running.add(running)
         try:
-            return await asyncio.wait_for(coroutine, seconds)
+            return await within(seconds, running)
         except TimeoutError:
             self.start_closing()
             raise time_is_up(self._name, "no answer", seconds, limit) from None
-        except (ConnectionError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            if self._closing is not None and running.cancelled():
+                raise self._closed_error() from None
             self.start_closing()
             raise
+        except ConnectionError:
+            self.start_closing()
+            raise
+        finally:
+            self._running.discard(running)
+
+    def _closed_error(self) -> SessionError:
+        return SessionError(f"environment {self._name!r}: the session is closed", environment=self._name)
 
 
 def time_is_up(name: str, what: str, seconds: float, limit: str) -> SessionError:
@@ -180,6 +197,11 @@ class Ledger:
             session = await asyncio.wait_for(asyncio.shield(opening), limits.open_timeout_s)
         except (TimeoutError, asyncio.CancelledError) as error:
             opening.add_done_callback(lambda late: self._admit_late(name, late, limits))
+            task = asyncio.current_task()
+            if opening.cancelled() and not (task is not None and task.cancelling()):
+                raise SessionError(
+                    f"environment {name!r}: closed while a session was being opened", environment=name
+                ) from None
             if isinstance(error, TimeoutError):
                 raise time_is_up(name, "no session", limits.open_timeout_s, "open_timeout_s") from None
             raise
@@ -223,15 +245,17 @@ class Ledger:
         self.starts = asyncio.Semaphore(share(self._max_concurrent_starts, num_ranks) or _NO_LIMIT)
 
     async def _close_sessions(self, patience_s: float) -> None:
-        deadline = asyncio.get_running_loop().time() + patience_s
+        if self._opening:
+            await asyncio.wait(set(self._opening), timeout=patience_s)
+        for opening in self._opening:
+            opening.cancel()  # once: what it has begun on the server is being deleted
         while self.num_open:
             if self._live:
                 await asyncio.gather(*(session.close() for session in list(self._live)))
             else:
-                left_s = deadline - asyncio.get_running_loop().time()
-                _, late = await asyncio.wait(set(self._opening), timeout=max(left_s, 0))
-                for opening in late:
-                    opening.cancel()
+                await asyncio.wait(set(self._opening), timeout=_CANCEL_PATIENCE_S)
+                if not self._live and not any(opening.done() for opening in self._opening):
+                    break  # the server answers nothing; its reaper has the rest
             await asyncio.sleep(0)  # lets whoever waited for an opening enter its session
 
 

@@ -6,9 +6,11 @@ Flow: `EnvironmentClient` → `run` → coroutines of the sources and sessions.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import queue
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,6 +22,55 @@ _guard = threading.Lock()
 _loops: list[EventLoopThread] = []
 
 
+class _Workers:
+    """Daemon threads that run blocking functions. Unlike an executor's they are not waited for at exit.
+
+    Args:
+        most: Most threads; functions beyond that wait for one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._idle = threading.Semaphore(0)
+        self._most = most
+        self._num_threads = 0
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Run a function on a thread; called from one loop only."""
+        future: Future[Any] = Future()
+        self._work.put((future, function))
+        if not self._idle.acquire(blocking=False) and self._num_threads < self._most:
+            self._num_threads += 1
+            threading.Thread(target=self._run, name="multienv-worker", daemon=True).start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            future, function = self._work.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the result
+                    future.set_exception(error)
+            self._idle.release()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose default executor does not hold up the interpreter's exit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = _Workers(most=32)
+
+    def run_in_executor(  # type: ignore[override]  # named as the rest of the file names things
+        self, executor: Any, function: Callable[..., Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        """Run a blocking function; on a daemon thread unless an executor is given."""
+        if executor is not None:
+            return super().run_in_executor(executor, function, *arguments)
+        return asyncio.wrap_future(self._workers.submit(functools.partial(function, *arguments)), loop=self)
+
+
 class EventLoopThread:
     """An event loop that runs on a daemon thread of its own.
 
@@ -28,7 +79,7 @@ class EventLoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = _Loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -62,11 +113,50 @@ class EventLoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def stop(self) -> None:
-        """Stop the loop; what still runs on it is abandoned."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """Cancel what still runs on the loop and stop it."""
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop)
         self._thread.join(timeout=5)
         if not self._thread.is_alive():
             self.loop.close()
+
+
+async def within(seconds: float, awaitable: Awaitable[T]) -> T:
+    """Await something for so long; past that it is cancelled, and not waited for even if it lingers.
+
+    Raises:
+        TimeoutError: The time is up.
+    """
+    task = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not task.done():
+        task.cancel()
+        raise TimeoutError
+    return task.result()
+
+
+async def all_or_first_error(coroutines: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
+    """Run coroutines at once; the first error cancels the others and is raised without waiting for them."""
+    tasks = {name: asyncio.ensure_future(coroutine) for name, coroutine in coroutines.items()}
+    try:
+        await asyncio.gather(*tasks.values())
+    except BaseException:
+        for task in tasks.values():
+            task.cancel()
+        raise
+    return {name: task.result() for name, task in tasks.items()}
+
+
+async def _cancel_all() -> None:
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=2)
+    asyncio.get_running_loop().stop()
 
 
 def session_loop() -> EventLoopThread:

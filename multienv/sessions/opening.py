@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 
-import tenacity
 from asyncio_throttle import Throttler
 
 from multienv.errors import ServerError, SessionLimitError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.ledger import Ledger, LiveSession
 from multienv.sessions.protocol import Source
+from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
 from multienv.specs import EnvSpec
-
-_LONGEST_WAIT_S = 20.0
 
 
 class Opener:
@@ -60,7 +58,8 @@ class Opener:
         await _take(slots)
         live: LiveSession | None = None
         try:
-            live = await self._retrying(source, index)
+            opened: LiveSession = await retrying(self._spec.limits.max_retries)(self._try, source, index)
+            live = opened
         except ServerError:
             self.breaker.record(is_success=False)
             raise
@@ -69,17 +68,8 @@ class Opener:
                 for slot in slots:
                     slot.give_back_unused()
         self.breaker.record(is_success=True)
-        live.watch(self.breaker, slots)
-        return live
-
-    async def _retrying(self, source: Source, index: int) -> LiveSession:
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self._spec.limits.max_retries + 1),
-            wait=_wait_s,
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, ServerError) and error.is_transient),
-            reraise=True,
-        )
-        return await retrying(self._try, source, index)
+        opened.watch(self.breaker, slots)
+        return opened
 
     async def _try(self, source: Source, index: int) -> LiveSession:
         async with self._starts, self._ledger.starts:
@@ -106,13 +96,3 @@ async def _take(slots: list[Slots]) -> None:
         for slot in taken:
             slot.give_back_unused()
         raise
-
-
-_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT_S)
-
-
-def _wait_s(state: tenacity.RetryCallState) -> float:
-    """Wait as long as the server asked for, and never less than the jittered backoff."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked_s = error.retry_after_s if isinstance(error, ServerError) else None
-    return max(min(asked_s or 0.0, _LONGEST_WAIT_S), _backoff(state))

@@ -32,6 +32,7 @@ from multienv.specs import EnvSpec, TargetKind
 from multienv.types import JSONObject, ToolOutput
 
 _AT_ONCE: Final = 16
+_GONE: Final = frozenset({404, 410})
 _CANNOT_LIST: Final = frozenset({400, 404, 405})
 
 
@@ -131,7 +132,7 @@ class HttpSource:
             secrets = session_secrets(self._spec, self._key, self._url, WELL_KNOWN_SECRETS)
             # The SDK adds a key it is given to the secrets; only the platform's own environments may have it there.
             in_secrets = self._key if self._spec.kind is TargetKind.CATALOGUE else None
-            session = AsyncSession(sdk, secrets=secrets, api_key=in_secrets, split=split, index=index)
+            session = _Session(sdk, secrets=secrets, api_key=in_secrets, split=split, index=index)
             session.api_key = self._key
             try:
                 await session.__aenter__()
@@ -154,10 +155,24 @@ class HttpSource:
         return self._sdk
 
 
+class _Session(AsyncSession):  # type: ignore[misc]  # the SDK is untyped here
+    """The SDK's session, which deletes in silence, made to remember a deletion that failed."""
+
+    delete_error: Exception | None = None
+
+    async def _pre_delete(self) -> None:
+        self.delete_error = None
+        try:
+            await super()._pre_delete()
+        except Exception as error:
+            self.delete_error = error
+            raise
+
+
 class HttpSession:
     """One session on a server."""
 
-    def __init__(self, sdk: AsyncSession, translated: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, sdk: _Session, translated: Callable[[str], AbstractContextManager[None]]) -> None:
         self._sdk = sdk
         self._translated = translated
 
@@ -215,10 +230,17 @@ class HttpSession:
     async def close(self) -> None:
         """Tear the session down and stop its pings.
 
+        Raises:
+            ServerError: The server did not carry it out; it may be asked again.
+
         Source:
             `POST /delete`, `POST /delete_session`.
         """
-        await self._sdk.__aexit__()
+        with self._translated("closing the session"):
+            await self._sdk.__aexit__()
+            error = self._sdk.delete_error
+            if error is not None and getattr(error, "status", None) not in _GONE:
+                raise error
 
 
 class _HttpCatalogue:

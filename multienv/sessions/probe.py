@@ -45,7 +45,7 @@ async def probe(url: str, *, environment: str, api_key: str | None, patience_s: 
         `GET /list_environments` of the Open Reward Standard.
     """
     headers = {"X-API-Key": api_key} if api_key else {}
-    timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    timeout = httpx.Timeout(min(READ_TIMEOUT_S, patience_s), connect=CONNECT_TIMEOUT_S)
     deadline = time.monotonic() + patience_s
     has_told = False
     # Without TLS there is nothing to verify, and building a TLS context takes longer than the request.
@@ -53,14 +53,16 @@ async def probe(url: str, *, environment: str, api_key: str | None, patience_s: 
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, verify=verify) as client:
         while True:
             try:
-                response = await client.get("/list_environments")
+                # A server that drips its answer byte by byte never exceeds the time limit of a single read.
+                left_s = max(deadline - time.monotonic(), CONNECT_TIMEOUT_S)
+                response = await asyncio.wait_for(client.get("/list_environments"), left_s)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise ServerUnreachableError(
                     f"environment {environment!r}: nobody accepts a connection at {url} ({_words(error)}); start the "
                     "server, or correct the target",
                     environment=environment,
                 ) from error
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, TimeoutError) as error:
                 state = _words(error)
             else:
                 if response.status_code not in _NOT_READY:

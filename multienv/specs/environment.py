@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    StrictBool,
     ValidationError,
     field_validator,
     model_validator,
@@ -55,15 +56,26 @@ def _indices(value: Any) -> Any:
     return tuple(indices)
 
 
-def _functions(value: Any) -> Any:
-    functions = (value,) if callable(value) or isinstance(value, str) else tuple(value)
+def check_functions(value: Any, hint: str) -> tuple[Any, ...]:
+    """Turn one reward function or a sequence of them into a tuple.
+
+    Args:
+        value: What the user gave.
+        hint: What to do about something that is no function, for the error.
+
+    Raises:
+        SpecError: Something in it is not callable.
+    """
+    is_several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) and not callable(value)
+    functions = tuple(value) if is_several else (value,)
     for function in functions:
         if not callable(function):
-            raise SpecError(
-                f"reward_funcs holds {function!r}, which is not callable; an environment takes reward functions. "
-                "A reward model is for all environments: give it to MultiEnvSpec(reward_funcs=...)"
-            )
+            raise SpecError(f"reward_funcs holds {function!r}, which is not callable; accepted: functions. {hint}")
     return functions
+
+
+def _functions(value: Any) -> Any:
+    return check_functions(value, "A reward model is for all environments: give it to MultiEnvSpec(reward_funcs=...)")
 
 
 class EnvSpec(BaseModel):
@@ -102,19 +114,19 @@ class EnvSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     target: Annotated[str | type, BeforeValidator(check_target)]
-    num_tasks: Annotated[int, Field(ge=1)] | None = None
+    num_tasks: Annotated[int, Field(ge=1, strict=True)] | None = None
     split: Annotated[str, Field(min_length=1)] = "train"
     indices: Annotated[tuple[int, ...] | None, BeforeValidator(_indices)] = None
     api_key: SecretStr | None = None
     secrets: Mapping[str, Secret] | None = None
     env_name: Annotated[str, Field(min_length=1)] | None = None
-    include_metadata: bool = True
-    discover_task_tools: bool = True
-    task_tools_discovery_index: Annotated[int, Field(ge=0)] | None = None
+    include_metadata: StrictBool = True
+    discover_task_tools: StrictBool = True
+    task_tools_discovery_index: Annotated[int, Field(ge=0, strict=True)] | None = None
     system_prompt: str | None = None
-    reward_weight: float = 1.0
+    reward_weight: Annotated[float, Field(strict=True)] = 1.0
     reward_funcs: Annotated[tuple[RewardFunction, ...], BeforeValidator(_functions)] = ()
-    use_environment_reward: bool = True
+    use_environment_reward: StrictBool = True
     limits: Limits = Limits()
 
     def __init__(self, target: str | type, **options: Any) -> None:
@@ -123,6 +135,17 @@ class EnvSpec(BaseModel):
         except ValidationError as error:
             sentences = dict.fromkeys(_sentence(problem) for problem in error.errors())
             raise SpecError("EnvSpec: " + "; ".join(sentences)) from None
+
+    @field_validator("api_key")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        key = "x" if value is None else value.get_secret_value()
+        if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
+            raise ValueError(
+                "api_key is empty, or holds white space or characters that cannot be sent in a header; strip it, for a "
+                "key read from a file ends in a new line"
+            )
+        return value
 
     @field_validator("reward_weight")
     @classmethod
@@ -160,9 +183,11 @@ def _sentence(problem: Any) -> str:
     """Turn one of pydantic's findings into a sentence with the value, unless the value is a secret."""
     option = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "extra_forbidden":
-        known = sorted(EnvSpec.model_fields)
-        return f"unknown option {option!r}{nearest(option, known)}; accepted: {', '.join(known)}"
-    if option in _SECRET_FORMS:
+        unknown = str(problem["loc"][-1])
+        known = sorted(Limits.model_fields if len(problem["loc"]) > 1 else EnvSpec.model_fields)
+        where = f" in {option}" if len(problem["loc"]) > 1 else ""
+        return f"unknown option {unknown!r}{where}{nearest(unknown, known)}; accepted: {', '.join(known)}"
+    if option in _SECRET_FORMS and problem["type"] != "value_error":
         return f"{option} has the wrong form; accepted: {_SECRET_FORMS[option]}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "value_error":

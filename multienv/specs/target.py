@@ -58,9 +58,13 @@ def check_target(target: object) -> str | type:
         return cast("type", target)
     if not isinstance(target, str):
         raise SpecError(f"target {target!r} is of type {type(target).__name__}; accepted: {_ACCEPTED}")
+    if any(not character.isprintable() for character in target):
+        raise SpecError(f"target holds control characters; accepted: {_ACCEPTED}")
     target = target.strip()
     if "://" in target:
         return _check_url(target)
+    if "@" in target:
+        raise SpecError(f"target has no scheme and holds an '@', as if it held credentials; accepted: {_ACCEPTED}")
     if not _CATALOGUE_NAME.fullmatch(target):
         hint = f"; for a server, write 'http://{target}'" if re.fullmatch(r"[\w.-]+(:\d+)?", target) else ""
         raise SpecError(f"target {target!r} has no scheme and is no catalogue name; accepted: {_ACCEPTED}{hint}")
@@ -79,7 +83,7 @@ def _check_url(url: str) -> str:
         raise SpecError(f"target {url!r} is no http(s) URL with a host; accepted: http(s)://host[:port]")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise SpecError(
-            f"target {url!r} has a path or a query; the ORS routes start at the root of a host. "
+            f"target '{parts.scheme}://{host}' goes on with a path or a query; the ORS routes start at a host's root. "
             "Serve it there and write http(s)://host[:port]; choose among its environments with env_name"
         )
     bracketed = f"[{host}]" if ":" in host else host

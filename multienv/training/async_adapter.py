@@ -1,0 +1,184 @@
+"""Decides what an AsyncGRPO rollout process gets: factories that travel there, whose adapters own their reward.
+
+AsyncGRPO plays rollouts in a process of its own. A factory carries the mixture's declaration and the tools as they were
+published; connections and sessions are made where it is called.
+
+Flow: `async_kwargs` makes the factories → TRL pickles them → in its rollout process they make adapters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any
+
+from multienv.errors import OrderError, ServerError
+from multienv.meta import MultiEnvSpec
+from multienv.router import EnvironmentAdapter, Route, make_factory
+from multienv.router.routes import RoutedSession
+from multienv.sessions import EnvironmentClient, LiveSession
+from multienv.sessions.ledger import termination
+from multienv.types import JSONObject, ToolSpec
+
+
+class AsyncAdapter(EnvironmentAdapter):
+    """An adapter whose `reset` can leave opening the session to the rollout that needs it.
+
+    Under TRL's own loop it resets like any other adapter. `ConcurrentRolloutLoop` has it deferred: `reset` then only
+    notes the row, and the rollout's own task opens the session.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_deferred = False
+        self._row: JSONObject | None = None
+        self._last_session: RoutedSession | None = None
+        self._resetting: asyncio.Task[Any] | None = None
+
+    def reset(self, /, **row: Any) -> str:
+        """Open a session for the row's task and return the prompt, or note the row if opening is deferred.
+
+        Args:
+            **row: The row's columns, of which `task_index` is read.
+
+        Returns:
+            The environment's prompt; empty if opening is deferred.
+
+        Raises:
+            RoutingError: The row has no task index, or belongs to another environment.
+            SessionLimitError: More sessions would be open than `limits.max_sessions` allows.
+        """
+        if not self._is_deferred:
+            return super().reset(**row)
+        self._task_index(row)
+        self._row = row
+        return ""
+
+    async def _open_deferred(self) -> str:
+        """Open the session for the row that `reset` noted, and return the prompt; awaited on any loop."""
+        row, self._row = self._row, None
+        if row is None:
+            raise OrderError("a rollout began before reset()", environment=self.environment)
+        self._start_reset(row)
+        assert self._ahead is not None  # noqa: S101 - set by the line above
+        (_, future), self._ahead = self._ahead, None
+        return await asyncio.wrap_future(future)
+
+    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession], earlier: Future[str] | None) -> str:
+        self._resetting = asyncio.current_task()
+        return await super()._reset(index, opening, earlier)
+
+    async def _close_session(self) -> None:
+        if self._session is not None:
+            self._last_session = self._session
+        await super()._close_session()
+
+    async def _end(self) -> None:
+        """Close the session if there is one, and wait for one that is being opened or closed. On the session loop."""
+        if self._resetting is not None and not self._resetting.done():
+            self._resetting.cancel()  # once more: asyncio drops a cancellation that comes together with a result
+            await asyncio.wait([self._resetting])
+        await self._close_session()
+        if self._last_session is not None:
+            await self._last_session.close()
+
+
+class SelfScoringAdapter(AsyncAdapter):
+    """An adapter that owns its reward: AsyncGRPO's only way to it."""
+
+    async def get_reward(self) -> float | None:
+        """Return the episode's reward and let its session go: nothing more is needed from it.
+
+        Returns:
+            The last step reward; None while nothing was scored, and for a failed episode.
+
+        Raises:
+            OrderError: The session was never opened; the reward would be of no episode.
+        """
+        if self._row is not None:
+            raise OrderError(
+                f"a rollout of environment {self.environment!r} was played without its session: TRL's rollout loop is "
+                "not the one `make_concurrent` was written for; train without `make_concurrent`",
+                environment=self.environment,
+            )
+        self._release()
+        return self.reward
+
+
+class AsyncFactory:
+    """The factory of one environment's adapters. Survives pickling; makes its connections in the process it is in.
+
+    Args:
+        spec: The mixture.
+        name: The environment.
+        tools: Its tools as published, so that the other process need not ask for them.
+    """
+
+    def __init__(self, spec: MultiEnvSpec, name: str, tools: tuple[ToolSpec, ...]) -> None:
+        self.spec = spec
+        self.name = name
+        self.tools = tools
+
+    def __call__(self) -> AsyncAdapter:
+        """Make an adapter; the first call in a process makes its class. No server is asked for anything."""
+        termination.install()  # a rollout process that does not stop in time is ended by SIGTERM
+        return self._adapter_class()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep what can travel: a class made at run time cannot."""
+        return {name: value for name, value in self.__dict__.items() if name != "_adapter_class"}
+
+    @property
+    def max_sessions(self) -> int | None:
+        """Most sessions of this environment open at once; None for no limit."""
+        return self._client.opener.max_sessions
+
+    @property
+    def max_mixture_sessions(self) -> int | None:
+        """Most sessions of the whole mixture open at once; None for no limit."""
+        return self.spec._ledger.max_sessions  # noqa: SLF001 - the spec has no public face for its own rooms
+
+    @property
+    def _client(self) -> EnvironmentClient:
+        return self.spec._clients[self.name]  # noqa: SLF001 - see above
+
+    @cached_property
+    def _adapter_class(self) -> type[AsyncAdapter]:
+        declared = self.spec.environments[self.name]
+        route = Route(self.name, declared.split, self.tools, _FirstContact(self._client).open)
+        made = make_factory(route)
+        base = SelfScoringAdapter if declared.use_environment_reward else AsyncAdapter
+        return type(self.name, (base, made), {"__doc__": made.__doc__})
+
+
+class _FirstContact:
+    """Opens sessions of an environment that this process may not have reached yet.
+
+    Connecting blocks and can fail, and both must cost no more than the rollouts of this environment: it is done by the
+    opening itself, one at a time, and the circuit breaker hears of it. Runs on the session loop.
+    """
+
+    def __init__(self, client: EnvironmentClient) -> None:
+        self._client = client
+        self._lock = asyncio.Lock()
+        self._is_connected = False
+
+    async def open(self, index: int) -> LiveSession:
+        """Open a session for a task; see `EnvironmentClient.open`."""
+        async with self._lock:
+            if not self._is_connected:
+                await self._connect()
+        return await self._client.open(index)
+
+    async def _connect(self) -> None:
+        breaker = self._client.opener.breaker
+        breaker.check()
+        try:
+            await asyncio.to_thread(self._client.connect)
+        except ServerError:
+            breaker.record(is_success=False)
+            raise
+        breaker.record(is_success=True)
+        self._is_connected = True
