@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
+import async_rollouts
 import dataset
 import import_time
 import rollouts
@@ -25,6 +26,7 @@ BENCHMARKS: Mapping[str, Callable[[], Report]] = {
     "dataset": dataset.run,
     "tool_call": tool_call.run,
     "rollouts": rollouts.run,
+    "async_rollouts": async_rollouts.run,
     "sessions": sessions.run,
     "slow_environment": slow_environment.run,
 }

@@ -69,7 +69,8 @@ class MultiEnvSpec:
     Args:
         environments: From a unique name to an `EnvSpec`, a target (catalogue name, URL, `Environment` class), or a TRL
             `OpenRewardSpec`, whose parameters are taken over.
-        reward_funcs: The user's reward functions for all environments: a TRL reward function, or a sequence of them.
+        reward_funcs: The user's reward functions for all environments: a TRL reward function, a reward model or the
+            name of one, or a sequence of these.
         system_prompt: System message of every prompt, unless an `EnvSpec` has its own.
         max_sessions: Most sessions of all environments open at once; None for no limit.
         max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
@@ -90,7 +91,7 @@ class MultiEnvSpec:
         self,
         environments: Mapping[str, Any],
         *,
-        reward_funcs: RewardFunction | Sequence[RewardFunction] = (),
+        reward_funcs: RewardFunction | str | Sequence[RewardFunction | str] = (),
         system_prompt: str | None = None,
         max_sessions: int | None = None,
         max_concurrent_starts: int | None = None,
@@ -167,7 +168,7 @@ class MultiEnvSpec:
         return self._once("meta_environment_factory", lambda: make_meta_factory(self.environment_factory))
 
     @property
-    def reward_funcs(self) -> list[RewardFunction]:
+    def reward_funcs(self) -> list[Any]:
         """The reward functions, in fixed order.
 
         For each environment its own, named after it, then the user's for that environment, named

@@ -42,6 +42,11 @@ def test_rollouts_are_the_same_with_both_trainers() -> None:
     assert min(theirs["duration_s"], ours["duration_s"]) > 0
 
 
+def test_asynchronous_rollouts_are_the_same_with_both_loops() -> None:
+    theirs, ours = evaluated("async_rollouts", "measure(4, 0.0, 0.0)")
+    assert theirs["rewards"] == ours["rewards"] == {"1": 8}
+
+
 def test_sessions_and_slow_environments_are_measured() -> None:
     assert len(evaluated("sessions", "run((2, 3))")["rows"]) == 4
     assert len(evaluated("slow_environment", "run(0.01, 2, 1)")["rows"]) == 3

@@ -48,6 +48,26 @@ def test_two_reward_functions_of_one_name_are_refused() -> None:
         MultiEnvSpec({"judge": "x/a"}, reward_funcs=[judge])
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reward_funcs": 5}, "holds 5 of type int"),
+        ({"reward_funcs": [judge, 5]}, "holds 5 of type int"),
+        ({"system_prompt": 5}, "system_prompt is of type int"),
+    ],
+)
+def test_a_wrong_option_of_the_mixture_is_explained(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.SpecError, match=words):
+        MultiEnvSpec({"a": "x/a"}, **options)
+
+
+def test_reward_models_pass_through_as_they_are() -> None:
+    spec = MultiEnvSpec({"a": "x/a"}, reward_funcs="org/reward-model")
+    assert spec.reward_funcs[1] == "org/reward-model"
+    two = MultiEnvSpec({"a": "x/a"}, reward_funcs=["org/one", "org/two"])
+    assert two.reward_funcs[1:] == ["org/one", "org/two"]
+
+
 def test_the_guides_custom_reward_reads_the_same() -> None:
     spec = MultiEnvSpec({"a": "x/a", "b": "x/b"})
 

@@ -140,6 +140,17 @@ def test_what_a_function_logs_is_put_in_place_and_named_per_environment() -> Non
     )
 
 
+@pytest.mark.parametrize("result", [["x", "x"], "11", {0: 1.0, 1: 1.0}])
+def test_a_result_that_is_no_list_of_numbers_names_function_and_environment(result: Any) -> None:
+    adapters = [played(name, []) for name in ("a", "b", "a")]
+
+    def judge(**_: Any) -> Any:
+        return result
+
+    with pytest.raises(RewardFunctionError, match=r"reward function 'a/judge'.* gave "):
+        make_routed(judge, "a", ["a", "b"])(**batch(adapters))
+
+
 @pytest.mark.parametrize("result", [[1.0], [1.0, 2.0, 3.0], 7.0, None])
 def test_a_result_of_the_wrong_length_names_function_environment_and_both_lengths(result: Any) -> None:
     adapters = [played(name, []) for name in ("a", "b", "a")]
@@ -176,6 +187,8 @@ def test_a_row_of_no_environment_is_an_error_that_names_the_known_ones() -> None
         reward(environments=[played("wrodle", [])])
     with pytest.raises(RoutingError, match="must be in the same order"):
         reward(environments=[played("wordle", [])], environment=["seta"])
+    with pytest.raises(RoutingError, match="2 rows came with 1 environments"):
+        reward(environments=[played("wordle", [])], environment=["wordle", "wordle"])
     with pytest.raises(RoutingError, match=r"without environments="):
         reward(environment=["seta"])
 

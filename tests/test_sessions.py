@@ -196,7 +196,9 @@ def test_a_tool_before_reset_says_so(climb: Any) -> None:
         climb.up()
 
 
-@pytest.mark.parametrize("row", [{}, {"task_index": None}, {"task_index": "0"}, {"task_index": True}])
+@pytest.mark.parametrize(
+    "row", [{}, {"task_index": None}, {"task_index": "0"}, {"task_index": True}, {"task_index": -1}]
+)
 def test_a_row_without_a_task_says_so(climb: Any, row: dict[str, Any]) -> None:
     with pytest.raises(errors.RoutingError, match="has task_index="):
         climb.reset(**row)

@@ -3,6 +3,7 @@
 Flow: the user → `MultiEnvGRPOTrainer` → TRL, whose seams are in `seams`.
 """
 
+from multienv.training.async_grpo import make_concurrent
 from multienv.training.trainer import MultiEnvGRPOTrainer
 
-__all__ = ["MultiEnvGRPOTrainer"]
+__all__ = ["MultiEnvGRPOTrainer", "make_concurrent"]

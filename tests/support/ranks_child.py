@@ -1,6 +1,6 @@
-"""One of two ranks that train a step together, generation being one operation of both: `torchrun ... ranks_child URL DIR`.
+"""One of two ranks that train a step together, generation being one operation of both.
 
-What each rank saw is written to DIR/<rank>.json.
+Run by torchrun with URL and DIR; what each rank saw is written to DIR/<rank>.json.
 """
 
 from __future__ import annotations
