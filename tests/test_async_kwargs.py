@@ -66,7 +66,7 @@ def test_what_could_not_work_in_the_rollout_process_is_refused_with_the_reason(e
     with MultiEnvSpec({"e": echo_server.url}, reward_funcs=lambda **_: [0.0]) as spec:
         with pytest.raises(errors.SpecError, match="'<lambda>' for all environments cannot be sent to AsyncGRPO"):
             spec.async_trainer_kwargs()
-    with MultiEnvSpec({"e": echo_server.url}, reward_funcs=["a-reward-model"]) as spec:  # type: ignore[list-item]  # what is refused
+    with MultiEnvSpec({"e": echo_server.url}, reward_funcs=["a-reward-model"]) as spec:
         with pytest.raises(errors.SpecError, match="is of type str; AsyncGRPOTrainer takes functions only"):
             spec.async_trainer_kwargs()
     with pytest.warns(UserWarning, match="next to no effect"):
