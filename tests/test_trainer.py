@@ -225,8 +225,17 @@ def test_read_ahead_opens_the_next_batchs_sessions_early_and_changes_nothing(
     nasty_server: ORSServer, tmp_path: Path
 ) -> None:
     logs = {}
+    opened: dict[bool, list[int]] = {False: [], True: []}
     for read_ahead in (False, True):
-        with MultiEnvSpec({"nasty": EnvSpec(nasty_server.url, indices=[0, 4, 6], discover_task_tools=False)}) as spec:
+
+        def count(environments: list[Any], **_: Any) -> list[None]:
+            opened[read_ahead].append(nasty_server.paths().count("/create"))  # noqa: B023 - called in this turn only
+            return [None] * len(environments)
+
+        nasty_server.requests.clear()
+        three_batches = [0, 4, 6] * 3  # of one epoch: the data loader reads ahead within it
+        environments = {"nasty": EnvSpec(nasty_server.url, indices=three_batches, discover_task_tools=False)}
+        with MultiEnvSpec(environments, reward_funcs=count) as spec:
             options = {"per_device_train_batch_size": 6, "max_steps": 3}
             trainer = scripted_trainer(
                 nasty_policy, tmp_path / str(read_ahead), options, MultiEnvGRPOTrainer, spec=spec, read_ahead=read_ahead
@@ -234,6 +243,9 @@ def test_read_ahead_opens_the_next_batchs_sessions_early_and_changes_nothing(
             trainer.train()
             logs[read_ahead] = [entry.get("rewards/nasty/mean") for entry in trainer.state.log_history]
     assert logs[True] == logs[False]
+    assert opened[False] == [6, 12, 18]
+    assert opened[True][0] > 6, "when the first batch is scored, sessions of the second are open already"
+    assert opened[True][-1] == 18, "and each is used"
     assert nasty_server.open_sessions == []
 
 

@@ -39,8 +39,8 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         stop_when_finished: Do not ask a rollout for another turn once its environment has finished. Its completion then
             ends at the policy's own last token. Other rollouts keep their tokens, except that with sampling the random
             stream they draw from changes.
-        read_ahead: Open the sessions of the next batch while the model is being optimised. Twice as many sessions are
-            open; it turns itself off where the limits do not allow that.
+        read_ahead: Open the sessions of the epoch's next batch while the model is being optimised. Twice as many
+            sessions are open; it turns itself off where the limits do not allow that.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
