@@ -37,8 +37,12 @@ _CLOSE_PATIENCE_S = 30.0
 _DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts")
 
 
-def _shared_functions(value: Any) -> tuple[Any, ...]:
-    """Turn the reward functions for all environments into a tuple; TRL takes functions, models and models' names."""
+def several_functions(value: Any) -> tuple[Any, ...]:
+    """Turn reward functions for all environments into a tuple; TRL takes functions, models and models' names.
+
+    Raises:
+        SpecError: Something in it is none of these.
+    """
     is_one = callable(value) or isinstance(value, str)
     functions = (value,) if is_one else tuple(value) if isinstance(value, Iterable) else (value,)
     for function in functions:
@@ -97,10 +101,13 @@ class MultiEnvSpec:
         max_concurrent_starts: int | None = None,
     ) -> None:
         self._specs = declare(environments)
-        self._shared = _shared_functions(reward_funcs)
+        self._shared = several_functions(reward_funcs)
         if system_prompt is not None and not isinstance(system_prompt, str):
             raise SpecError(f"system_prompt is of type {type(system_prompt).__name__}; accepted: a string, or None")
         self._system_prompt = system_prompt
+        for limit, value in (("max_sessions", max_sessions), ("max_concurrent_starts", max_concurrent_starts)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise SpecError(f"{limit}={value!r}; accepted: an int from 1, or None for no limit")
         self._max_sessions, self._max_concurrent_starts = max_sessions, max_concurrent_starts
         self._made: dict[str, Any] = {}
         self._start()
@@ -268,7 +275,13 @@ class MultiEnvSpec:
         self._clients[environment].open_ahead(task_index)
 
     def __enter__(self) -> Self:
-        """Return the spec itself."""
+        """Return the spec itself.
+
+        Raises:
+            OrderError: It was closed; a closed spec opens no new session.
+        """
+        for client in self._clients.values():
+            client.check_open()
         return self
 
     def __exit__(

@@ -77,6 +77,14 @@ def test_env_name_selects_the_environment_without_regard_to_case(pair_server: OR
     assert pair_server.open_sessions == []
 
 
+def test_a_server_that_holds_several_says_which_one_is_used(
+    pair_server: ORSServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with one(pair_server.url) as spec, caplog.at_level(logging.WARNING, logger="multienv"):
+        assert spec.train_dataset["target"] == ["one"]
+    assert "holds oneenvironment, twoenvironment; its first one is used, set env_name=" in caplog.text
+
+
 def test_an_unknown_env_name_is_answered_with_the_known_ones(pair_server: ORSServer) -> None:
     with one(pair_server.url, env_name="twoenviroment") as spec:
         with pytest.raises(errors.UnknownEnvironmentError, match=r"did you mean 'twoenvironment'\?\); known: oneenv"):

@@ -54,11 +54,20 @@ def test_two_reward_functions_of_one_name_are_refused() -> None:
         ({"reward_funcs": 5}, "holds 5 of type int"),
         ({"reward_funcs": [judge, 5]}, "holds 5 of type int"),
         ({"system_prompt": 5}, "system_prompt is of type int"),
+        ({"max_sessions": "8"}, "max_sessions='8'; accepted: an int from 1"),
+        ({"max_concurrent_starts": 0}, "max_concurrent_starts=0; accepted: an int from 1"),
     ],
 )
 def test_a_wrong_option_of_the_mixture_is_explained(options: dict[str, Any], words: str) -> None:
     with pytest.raises(errors.SpecError, match=words):
         MultiEnvSpec({"a": "x/a"}, **options)
+
+
+def test_a_closed_mixture_is_not_entered_again() -> None:
+    with MultiEnvSpec({"a": "x/a"}) as spec:
+        pass
+    with pytest.raises(errors.OrderError, match="make a new MultiEnvSpec"), spec:
+        pass
 
 
 def test_reward_models_pass_through_as_they_are() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multienv import EnvSpec, MultiEnvSpec, errors
+from multienv import EnvSpec, Limits, MultiEnvSpec, errors
 from multienv.specs import TaskSet, check_disjoint, declare, server_identity
 from multienv.types import RESERVED_NAMES
 from tests.strategies import environment_names
@@ -24,7 +24,7 @@ SECRET = "sk-very-secret"
         ("SETA", ["'SETA'", "no catalogue name", "'owner/name'"]),
         ("ftp://host", ["'ftp://host'", "http(s)://host"]),
         ("http://", ["http(s)://host"]),
-        ("http://host/prefix?key=sk-very-secret", ["goes on with a path", "env_name"]),
+        ("http://host/prefix?key=sk-very-secret", ["http://host/prefix' has a path", "env_name"]),
         ("user:sk-very-secret@host:80", ["credentials"]),
         ("http://host\x00a", ["control characters"]),
         ("http://host:99999", ["malformed"]),
@@ -54,7 +54,7 @@ def test_a_target_that_is_none_is_explained(target: Any, words: list[str]) -> No
         ({"api_key": "schlüssel"}, ["api_key", "cannot be sent"]),
         (
             {"limits": {"tool_timeouts": 1}},
-            ["unknown option 'tool_timeouts' in limits (did you mean 'tool_timeout_s'?)"],
+            ["Limits: unknown option 'tool_timeouts' (did you mean 'tool_timeout_s'?)"],
         ),
         ({"num_tasks": 3, "indices": [1]}, ["exclude each other"]),
         ({"indices": []}, ["indices is empty"]),
@@ -70,7 +70,7 @@ def test_a_target_that_is_none_is_explained(target: Any, words: list[str]) -> No
         ({"secrets": {"K": {SECRET: 1}}}, ["secrets has the wrong form"]),
         ({"api_key": [SECRET]}, ["api_key has the wrong form"]),
         ({"split": ""}, ["split=''"]),
-        ({"limits": {"tool_timeout_s": 0}}, ["limits.tool_timeout_s=0"]),
+        ({"limits": {"tool_timeout_s": 0}}, ["Limits: tool_timeout_s=0"]),
     ],
 )
 def test_a_wrong_option_is_explained_and_no_secret_is_shown(options: dict[str, Any], words: list[str]) -> None:
@@ -79,6 +79,20 @@ def test_a_wrong_option_is_explained_and_no_secret_is_shown(options: dict[str, A
     for word in words:
         assert word in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_session": 3}, "unknown option 'max_session' (did you mean 'max_sessions'?)"),
+        ({"max_sessions": 0}, "max_sessions=0"),
+        ({"failure_threshold": 2}, "failure_threshold=2"),
+    ],
+)
+def test_a_wrong_limit_is_explained(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.SpecError) as caught:
+        Limits(**options)
+    assert words in str(caught.value)
 
 
 def test_secrets_are_masked_wherever_a_spec_is_shown() -> None:

@@ -392,3 +392,11 @@ def test_a_fault_breaks_the_check_it_hits_and_is_never_raised(
 def test_arguments_that_cannot_be_right_are_raised() -> None:
     with pytest.raises(errors.SpecError, match="unknown option 'api_keys'"):
         check_environment("http://127.0.0.1:1", api_keys="x")
+
+
+def test_a_fault_may_be_written_in_plain_words_and_a_wrong_one_is_refused() -> None:
+    assert Fault("500", "call") == Fault(FaultKind.ERROR, Phase.CALL)  # type: ignore[arg-type]  # what is accepted too
+    with pytest.raises(errors.SpecError, match="is no fault; accepted kinds: "):
+        Fault("501", "opening")  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(errors.SpecError, match="accepted: a tool's name and its arguments"):
+        check_environment("http://127.0.0.1:1", finishing_call="echo")  # type: ignore[arg-type]  # what is refused

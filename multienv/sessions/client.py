@@ -75,13 +75,21 @@ class EnvironmentClient:
         """
         self._start_anew_after_fork()
         with self._lock:
-            if self._is_closed:
-                raise OrderError(
-                    f"environment {self.name!r} is used after close(); make a new MultiEnvSpec", environment=self.name
-                )
+            self.check_open()
             if self._source is None:
                 self._source = self._declared_source or make_source(self.name, self.spec)
                 self._connecting = asyncio.Lock()
+
+    def check_open(self) -> None:
+        """Say so if the mixture was closed.
+
+        Raises:
+            OrderError: It was.
+        """
+        if self._is_closed:
+            raise OrderError(
+                f"environment {self.name!r} is used after close(); make a new MultiEnvSpec", environment=self.name
+            )
 
     def connect(self) -> None:
         """Reach the environment; the first use does it by itself.

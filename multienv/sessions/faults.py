@@ -37,6 +37,7 @@ _REFUSED = frozenset({401, 403})
 _TRANSIENT = frozenset({404, 408, 410, 425, 429})  # 404, 410: a session that is gone; a fresh one may live
 _TAKEN = "Session already exists"
 _SERVER_ERROR = 500
+_NO_ROUTE = frozenset({404, 405, 501})
 _LONGEST = 300
 
 
@@ -66,6 +67,8 @@ def translated(environment: str, url: str, doing: str, secrets: Collection[str] 
             if isinstance(error, foreign):
                 if isinstance(error, aiohttp.ClientResponseError) and error.status in _REFUSED:
                     own, meaning = AuthenticationError, _MEANING[0][2]  # noqa: PLW2901 - a status, not a class, says so
+                if isinstance(error, aiohttp.ClientResponseError) and error.status in _NO_ROUTE:
+                    meaning += "; is this an ORS server?"  # noqa: PLW2901 - see above
                 detail = "" if isinstance(error, SDKAuthenticationError) else f": {_detail(error, secrets)}"
                 # A traceback shows the cause as well; it is left out where it would show a secret.
                 cause = caught if masked(str(caught), secrets) == str(caught) else None

@@ -9,8 +9,9 @@ Flow: `connect` → `HttpSource` → `HttpSession` → the server.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from multienv.sessions.probe import probe
 from multienv.sessions.protocol import ToolListing
 from multienv.specs import EnvSpec, TargetKind
 from multienv.types import JSONObject, ToolOutput
+
+logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 16
 _GONE: Final = frozenset({404, 410})
@@ -89,6 +92,13 @@ class HttpSource:
         if listed is None:
             return wanted and wanted.casefold()
         if wanted is None:
+            if len(listed) > 1:
+                logger.warning(
+                    "environment %r: %s holds %s; its first one is used, set env_name= to choose",
+                    self._name,
+                    self._url,
+                    ", ".join(listed),
+                )
             return listed[0].lower()
         if wanted.casefold() not in (name.casefold() for name in listed):
             raise UnknownEnvironmentError(
@@ -106,9 +116,11 @@ class HttpSource:
             `POST /create_session`, `POST /delete_session`; the platform routes on the id.
         """
         sdk = self._connected()
-        with self._translated("reading the catalogue"):
-            async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
-                yield _HttpCatalogue(sdk, sid)
+        async with AsyncExitStack() as stack:
+            with self._translated("reading the catalogue"):
+                provider = matrix_sid_provider(sdk.client, sdk.deployment_name, self._key)
+                sid = await stack.enter_async_context(provider)
+            yield _HttpCatalogue(sdk, sid, self._translated)
 
     async def list_tools(self) -> ToolListing:
         """Return the tools all tasks share.
@@ -119,7 +131,7 @@ class HttpSource:
         sdk = self._connected()
         with self._translated("listing the tools"):
             async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
-                return parse_listing(await _HttpCatalogue(sdk, sid).request("GET", "/tools"))
+                return parse_listing(await _HttpCatalogue(sdk, sid, self._translated).request("GET", "/tools"))
 
     async def open(self, split: str, index: int) -> HttpSession:
         """Open a session for one task; what a failed opening left on the server is deleted.
@@ -246,9 +258,12 @@ class HttpSession:
 class _HttpCatalogue:
     """The stateless routes of one environment, under one session id."""
 
-    def __init__(self, sdk: AsyncEnvironment, sid: str) -> None:
+    def __init__(
+        self, sdk: AsyncEnvironment, sid: str, translated: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
         self._sdk = sdk
         self._sid = sid
+        self._translated = translated
 
     async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         sdk = self._sdk
@@ -265,16 +280,21 @@ class _HttpCatalogue:
 
     async def list_splits(self) -> list[str]:
         """Return the names of the splits."""
-        return [
-            split["name"] if isinstance(split, dict) else str(split) for split in await self.request("GET", "/splits")
-        ]
+        with self._translated("reading the catalogue"):
+            answer = await self.request("GET", "/splits")
+            return [split["name"] if isinstance(split, dict) else str(split) for split in answer]
 
     async def num_tasks(self, split: str) -> int:
         """Return the number of tasks of a split."""
-        return int((await self.request("POST", "/num_tasks", {"split": split}))["num_tasks"])
+        with self._translated("reading the catalogue"):
+            return int((await self.request("POST", "/num_tasks", {"split": split}))["num_tasks"])
 
     async def task_range(self, split: str, start: int, stop: int) -> list[Any]:
         """Return task specs by range, else from the whole list, else one by one, as the server can."""
+        with self._translated("reading the catalogue"):
+            return await self._task_range(split, start, stop)
+
+    async def _task_range(self, split: str, start: int, stop: int) -> list[Any]:
         body = {"split": split, "start": start, "stop": stop}
         if (answer := await self._try("/task_range", body)) is None:
             if (answer := await self._try("/tasks", {"split": split})) is None:

@@ -22,8 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from multienv.errors import SpecError, nearest
-from multienv.specs.limits import Limits
+from multienv.errors import SpecError
+from multienv.specs.limits import Limits, sentence
 from multienv.specs.target import TargetKind, check_target, target_kind
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -93,7 +93,7 @@ class EnvSpec(BaseModel):
         api_key: Key for the target's own host. Default for catalogue names: the variable `OPENREWARD_API_KEY`.
         secrets: Secrets of the session, by name; a value may be `(value, [allowed domains])`. For catalogue targets
             without `secrets` the key is forwarded as the secret `api_key`, as TRL does.
-        env_name: The environment on a server that holds several, without regard to case.
+        env_name: The environment on a server that holds several, without regard to case; by default its first one.
         include_metadata: Promote the keys of the task specs to dataset columns, where their types agree.
         discover_task_tools: Open a short session to learn the tools that only tasks have.
         task_tools_discovery_index: The task whose session is opened for that.
@@ -182,15 +182,6 @@ class EnvSpec(BaseModel):
 def _sentence(problem: Any) -> str:
     """Turn one of pydantic's findings into a sentence with the value, unless the value is a secret."""
     option = str(problem["loc"][0]) if problem["loc"] else ""
-    if problem["type"] == "extra_forbidden":
-        unknown = str(problem["loc"][-1])
-        known = sorted(Limits.model_fields if len(problem["loc"]) > 1 else EnvSpec.model_fields)
-        where = f" in {option}" if len(problem["loc"]) > 1 else ""
-        return f"unknown option {unknown!r}{where}{nearest(unknown, known)}; accepted: {', '.join(known)}"
-    if option in _SECRET_FORMS and problem["type"] != "value_error":
+    if option in _SECRET_FORMS and problem["type"] not in ("value_error", "extra_forbidden"):
         return f"{option} has the wrong form; accepted: {_SECRET_FORMS[option]}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "value_error":
-        return message
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}={problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return sentence(problem, sorted(EnvSpec.model_fields))

@@ -5,9 +5,11 @@ Flow: part of an `EnvSpec`; `sessions` enforces it.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from multienv.errors import SpecError, nearest
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -34,6 +36,9 @@ class Limits(BaseModel):
         failure_threshold: The share of them that must have failed for the environment to be left alone; None to go on
             trying whatever happens.
         cool_down_s: How long it is left alone before one session is tried.
+
+    Raises:
+        SpecError: An option is unknown or cannot be right.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,3 +55,27 @@ class Limits(BaseModel):
     failure_window: Count = 20
     failure_threshold: Annotated[float, Field(gt=0, le=1)] | None = 0.5
     cool_down_s: Seconds = 30.0
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            sentences = "; ".join(sentence(problem, sorted(type(self).model_fields)) for problem in error.errors())
+            raise SpecError(f"Limits: {sentences}") from None
+
+
+def sentence(problem: Any, known: list[str]) -> str:
+    """Turn one of pydantic's findings into a sentence that says what was wrong and what is accepted.
+
+    Args:
+        problem: One of `ValidationError.errors()`.
+        known: The accepted options.
+    """
+    option = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        unknown = str(problem["loc"][-1])
+        return f"unknown option {unknown!r}{nearest(unknown, known)}; accepted: {', '.join(known)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{option}={problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -83,7 +83,8 @@ def _check_url(url: str) -> str:
         raise SpecError(f"target {url!r} is no http(s) URL with a host; accepted: http(s)://host[:port]")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise SpecError(
-            f"target '{parts.scheme}://{host}' goes on with a path or a query; the ORS routes start at a host's root. "
+            f"target '{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}' has a path or a query; the ORS "
+            "routes start at a host's root. "
             "Serve it there and write http(s)://host[:port]; choose among its environments with env_name"
         )
     bracketed = f"[{host}]" if ":" in host else host

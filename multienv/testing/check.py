@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from multienv.errors import MultiEnvError, ServerError
+from multienv.errors import MultiEnvError, ServerError, SpecError
 from multienv.sessions import Ledger, LiveSession, session_loop, shut_down
 from multienv.sessions.client import make_source
 from multienv.sessions.protocol import Catalogue, Source
@@ -57,6 +57,10 @@ def check_environment(
         ...     check_environment(server.url, finishing_call=("win", {})).ok
         True
     """
+    if finishing_call is not None and (isinstance(finishing_call, str) or len(finishing_call) != 2):  # noqa: PLR2004 - a pair
+        raise SpecError(
+            f"finishing_call={finishing_call!r}; accepted: a tool's name and its arguments, ('submit', {{}})"
+        )
     spec = EnvSpec(target, split=split or "train", limits=limits or _LIMITS, **options)
     ledger = Ledger()
     inspection = _Inspection(spec, ledger, task_index, finishing_call, is_split_given=split is not None)

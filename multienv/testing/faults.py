@@ -117,7 +117,15 @@ class Fault:
     detail: str = "a fault that was asked for"
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse what makes no sense; `"500"` and `"call"` are as good as their enum members."""
+        try:
+            object.__setattr__(self, "kind", FaultKind(self.kind))
+            object.__setattr__(self, "phase", Phase(self.phase))
+        except ValueError:
+            kinds, phases = ", ".join(map(repr, map(str, FaultKind))), ", ".join(map(repr, map(str, Phase)))
+            raise SpecError(
+                f"Fault({self.kind!r}, {self.phase!r}) is no fault; accepted kinds: {kinds}; accepted phases: {phases}"
+            ) from None
         if not self.is_possible(self.kind, self.phase):
             possible = ", ".join(phase for phase in Phase if self.is_possible(self.kind, phase))
             raise SpecError(f"a fault {self.kind!s} cannot happen at {self.phase!s}; accepted phases: {possible}")

@@ -5,9 +5,6 @@ parallel vLLM, sharded models), ranks with fewer turns leave the others waiting,
 Here every rank joins every turn, and all ranks bring equally many prompts.
 
 Flow: `MultiEnvGRPOTrainer` → `RanksInStep` → `GRPOTrainer`.
-
-Source:
-    TRL issue 6673.
 """
 
 from __future__ import annotations

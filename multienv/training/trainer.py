@@ -16,7 +16,7 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from multienv.errors import SpecError
-from multienv.meta import MultiEnvSpec
+from multienv.meta import MultiEnvSpec, several_functions
 from multienv.router import EnvironmentAdapter
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
@@ -82,7 +82,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             args=args,
             train_dataset=spec.train_dataset if train_dataset is None else train_dataset,
             environment_factory={**spec.environment_factory, **others},
-            reward_funcs=[*spec.reward_funcs, *([reward_funcs] if callable(reward_funcs) else reward_funcs)],
+            reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
             **options,
         )
         spec.share_among(self.accelerator.num_processes)
