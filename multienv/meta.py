@@ -118,6 +118,8 @@ class MultiEnvSpec:
         """Make what lives in this process only."""
         self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
         self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
+        self._known = list(self._specs)
+        self._batch_end = BatchEnd(_release)
         self._rewards = self._named_rewards()
         self._lock = threading.RLock()
 
@@ -191,7 +193,7 @@ class MultiEnvSpec:
     @property
     def reward_func(self) -> Callable[..., list[float | None]]:
         """One reward function over all rows: each row its own environment's reward."""
-        return self._once("reward_func", lambda: mixture_reward(tuple(self._specs)))
+        return self._once("reward_func", lambda: mixture_reward(self._known))
 
     def trainer_kwargs(self) -> dict[str, Any]:
         """Return the three slots of a TRL trainer by their names there.
@@ -270,6 +272,20 @@ class MultiEnvSpec:
         limits.append(("the whole mixture", sum(needed.values()), self._ledger.max_sessions))
         return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
 
+    def hand_over(self, others: Iterable[str]) -> None:
+        """Let a trainer of this library look after the sessions, and know of environments beside the spec's.
+
+        Args:
+            others: Names of environments of another making, whose rows the spec's reward functions leave unscored.
+        """
+        self._batch_end.is_on = False
+        self._known += [name for name in others if name not in self._known]
+
+    def drop_ahead(self) -> None:
+        """Close the sessions that were opened ahead and that nobody asked for."""
+        for client in self._clients.values():
+            client.drop_ahead()
+
     def open_ahead(self, environment: str, task_index: int) -> None:
         """Start opening a session that the next `reset` for this task will get."""
         self._clients[environment].open_ahead(task_index)
@@ -333,7 +349,7 @@ class MultiEnvSpec:
 
     def _named_rewards(self) -> list[tuple[RewardFunction, float]]:
         """Build the reward functions with their weights, and refuse two of one name."""
-        known = tuple(self._specs)
+        known = self._known
         log_columns = LogColumns()
         rewards: list[tuple[RewardFunction, float]] = []
         for name, spec in self._specs.items():
@@ -350,10 +366,10 @@ class MultiEnvSpec:
                 f"several reward functions are named {', '.join(map(repr, twice))}; TRL logs them by name, so give "
                 "each function its own __name__"
             )
-        batch_end = BatchEnd(_release)
         # A model is called by TRL itself, with token ids; only functions come to see a batch.
         return [
-            (batch_end.watch(function) if is_function(function) else function, weight) for function, weight in rewards
+            (self._batch_end.watch(function) if is_function(function) else function, weight)
+            for function, weight in rewards
         ]
 
     def _columns(self) -> Columns:

@@ -275,3 +275,99 @@ def test_the_seams_are_those_of_this_trl() -> None:
     from trl import GRPOTrainer
 
     assert missing_seams(GRPOTrainer) == {}
+
+
+class Game:
+    """An environment class of another making, with a tool called like one of our attributes."""
+
+    def __init__(self) -> None:
+        self.moves = 0
+
+    def reset(self, **_: Any) -> str:
+        self.moves = 0
+        return "Echo 'game' to win."
+
+    def move(self) -> str:
+        """Move."""
+        self.moves += 1
+        return "moved"
+
+    def finished(self) -> bool:
+        """Ask whether the game is over."""
+        return False
+
+
+def test_an_environment_class_of_another_making_trains_beside_the_specs(
+    nasty_server: ORSServer, tmp_path: Path
+) -> None:
+    from datasets import Dataset, concatenate_datasets
+
+    def moves(environments: list[Any], **_: Any) -> list[float | None]:
+        return [float(e.moves) if isinstance(e, Game) else None for e in environments]
+
+    def policy(text: str, turn: int) -> str:
+        return (call("move") if turn < 3 else "done") if "Echo 'game'" in text else nasty_policy(text, turn)
+
+    with MultiEnvSpec({"nasty": EnvSpec(nasty_server.url, indices=[4], discover_task_tools=False)}) as spec:
+        game = {"prompt": [[{"role": "user", "content": ""}]], "environment": ["game"]}
+        rows = concatenate_datasets([spec.train_dataset, Dataset.from_dict(game)])
+        trainer = scripted_trainer(
+            policy,
+            tmp_path,
+            {"per_device_train_batch_size": 4},
+            MultiEnvGRPOTrainer,
+            spec=spec,
+            train_dataset=rows,
+            environment_factory={"game": Game},
+            reward_funcs=moves,
+        )
+        trainer.train()
+    log = trainer.state.log_history[0]
+    assert (log["rewards/nasty/mean"], log["rewards/moves/mean"]) == (3.0, 3.0)
+
+
+def test_a_reward_function_given_to_the_trainer_may_still_call_tools(nasty_server: ORSServer, tmp_path: Path) -> None:
+    def grade(environments: list[Any], **_: Any) -> list[float]:
+        return [float(e.bash(text="grade") == "ran grade") for e in environments]
+
+    with MultiEnvSpec({"nasty": EnvSpec(nasty_server.url, indices=[6], discover_task_tools=False)}) as spec:
+        options = {"per_device_train_batch_size": 2}
+        trainer = scripted_trainer(nasty_policy, tmp_path, options, MultiEnvGRPOTrainer, spec=spec, reward_funcs=grade)
+        trainer.train()
+    assert trainer.state.log_history[0]["rewards/grade/mean"] == 1.0
+
+
+def test_a_row_that_cannot_be_reset_leaves_no_session_open(nasty_server: ORSServer, tmp_path: Path) -> None:
+    with MultiEnvSpec({"nasty": EnvSpec(nasty_server.url, indices=[0, 1], discover_task_tools=False)}) as spec:
+        rows = spec.train_dataset.map(lambda row: {"task_index": -1 if row["task_index"] == 1 else 0})
+        options = {"per_device_train_batch_size": 4, "shuffle_dataset": False}
+        trainer = scripted_trainer(nasty_policy, tmp_path, options, MultiEnvGRPOTrainer, spec=spec, train_dataset=rows)
+        with pytest.raises(errors.RoutingError, match="has task_index=-1"):
+            trainer.train()
+        deadline = time.monotonic() + 5
+        while nasty_server.open_sessions and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert nasty_server.open_sessions == []
+
+
+def test_a_reset_that_was_given_up_touches_no_later_episode(tmp_path: Path) -> None:
+    class SlowStart(Base):
+        async def setup(self) -> None:
+            await asyncio.sleep(0.5)
+
+        @tool
+        async def wait(self) -> ToolOutput:
+            """Wait."""
+            return output("waited", 1.0, finished=True)
+
+    with ORSServer([SlowStart]) as server:
+        limits = Limits(max_sessions=1)
+        with MultiEnvSpec({"slow": EnvSpec(server.url, limits=limits, discover_task_tools=False)}) as spec:
+            adapter: Any = spec.environment_factory["slow"]()
+            adapter._start_reset({"task_index": 0})
+            time.sleep(0.1)  # it is under way when it is given up
+            adapter._release()
+            assert adapter.reset(task_index=1) == "Echo 'world' to win."
+            time.sleep(0.6)  # the given-up one would have come by now
+            assert (adapter.wait(), adapter.reward, adapter.episode.task_id) == ("waited", 1.0, "slow/train/1")
+        assert server.open_sessions == []

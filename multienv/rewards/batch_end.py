@@ -17,10 +17,11 @@ class BatchEnd:
     A trainer that was given only some of the functions never comes to the end; sessions then close at the next `reset`.
 
     Args:
-        on_end: Called with the batch's environments.
+        on_end: Called with the batch's environments, unless `is_on` is False.
     """
 
     def __init__(self, on_end: Callable[[Sequence[Any]], None]) -> None:
+        self.is_on = True
         self._on_end = on_end
         self._num_functions = 0
         self._environments: Sequence[Any] | None = None
@@ -51,7 +52,7 @@ class BatchEnd:
         return watched
 
     def _note(self, number: int, environments: Sequence[Any] | None) -> None:
-        if environments is None:
+        if environments is None or not self.is_on:
             return
         if environments is not self._environments:
             self._environments, self._seen = environments, set()

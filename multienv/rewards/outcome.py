@@ -56,5 +56,8 @@ def _rewards(
             "spec.environment_factory"
         )
     rows = owners(known, {**batch, "environments": environments})
-    pairs = zip(rows, environments, strict=True)
-    return [adapter.reward if only in (None, owner) else None for owner, adapter in pairs]
+    own = [getattr(adapter, "environment", None) == owner for owner, adapter in zip(rows, environments, strict=True)]
+    return [
+        adapter.reward if is_own and only in (None, owner) else None
+        for owner, adapter, is_own in zip(rows, environments, own, strict=True)
+    ]

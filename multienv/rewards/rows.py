@@ -44,7 +44,8 @@ def owners(known: Sequence[str], batch: Mapping[str, Any]) -> list[str]:
         if name not in known:
             hint = nearest(name, known) if isinstance(name, str) else ""
             raise RoutingError(f"row {row} belongs to unknown environment {name!r}{hint}; known: {', '.join(known)}")
-        if by_adapter is not None and by_adapter[row] != name:
+        # An environment class of another making has no name of its own; the row's says whose it is.
+        if by_adapter is not None and by_adapter[row] not in (name, None):
             raise RoutingError(
                 f"row {row} says environment {name!r}, its adapter belongs to {by_adapter[row]!r}; rows and adapters "
                 "must be in the same order"

@@ -45,6 +45,7 @@ class EnvironmentAdapter:
         self._session: RoutedSession | None = None
         self._recorder = EpisodeRecorder(self._route.name, "")
         self._ahead: tuple[int, Future[str]] | None = None
+        self._resetting: asyncio.Task[Any] | None = None
         self._pid = os.getpid()
 
     def reset(self, /, **row: Any) -> str:
@@ -64,7 +65,7 @@ class EnvironmentAdapter:
         """
         index = self._task_index(row)
         if self._pid != os.getpid():  # in a forked child, the session and its loop are the parent's
-            self._pid, self._session, self._ahead = os.getpid(), None, None
+            self._pid, self._session, self._ahead, self._resetting = os.getpid(), None, None, None
         if self._ahead is None or self._ahead[0] != index:
             self._start_reset(row)
         assert self._ahead is not None  # noqa: S101 - set by the line above
@@ -74,13 +75,25 @@ class EnvironmentAdapter:
     def _start_reset(self, row: JSONObject) -> None:
         """Start the reset that `reset` will wait for, so that many can run at once."""
         index = self._task_index(row)
-        earlier = self._ahead[1] if self._ahead is not None else None
-        self._ahead = index, session_loop().submit(self._reset(index, self._route.open(index), earlier))
+        self._ahead = index, session_loop().submit(self._reset(index, self._route.open(index)))
 
-    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession], earlier: Future[str] | None) -> str:
-        if earlier is not None:  # a reset that nobody asked for after all; its session is closed below
-            await asyncio.wait([asyncio.wrap_future(earlier)])
-        await self._close_session()
+    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> str:
+        try:
+            await self._stop_resetting()
+            self._resetting = asyncio.current_task()
+            await self._close_session()
+            return await self._open(index, opening)
+        finally:
+            opening.close()  # it may never have begun
+
+    async def _stop_resetting(self) -> None:
+        """Cancel a reset that is still running, for nobody waits for it any more; what it opened is closed."""
+        resetting = self._resetting
+        while resetting is not None and not resetting.done():
+            resetting.cancel()  # asyncio drops a cancellation that comes together with a result, so more than once
+            await asyncio.wait({resetting}, timeout=1)
+
+    async def _open(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> str:
         self._recorder = EpisodeRecorder(self._route.name, self._route.task_id(index))
         started = time.monotonic()
         try:
@@ -206,12 +219,11 @@ class EnvironmentAdapter:
 
     def _release(self) -> None:
         """Close the episode's session in the background: nothing more is needed from it."""
-        ahead, self._ahead = self._ahead, None
-        session_loop().submit(self._let_go(None if ahead is None else ahead[1]))
+        self._ahead = None
+        session_loop().submit(self._let_go())
 
-    async def _let_go(self, ahead: Future[str] | None) -> None:
-        if ahead is not None:  # a reset that was started and never asked for
-            await asyncio.wait([asyncio.wrap_future(ahead)])
+    async def _let_go(self) -> None:
+        await self._stop_resetting()
         await self._close_session()
 
     async def _close_session(self) -> None:

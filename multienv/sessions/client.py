@@ -242,9 +242,17 @@ class EnvironmentClient:
         with self._lock:
             self._is_closed = True
             self._source = None
-        session_loop().loop.call_soon_threadsafe(self._cancel_ahead)
+        self.drop_ahead()
 
-    def _cancel_ahead(self) -> None:
+    def drop_ahead(self) -> None:
+        """Close the sessions that were opened ahead and that nobody asked for."""
+        session_loop().loop.call_soon_threadsafe(self._drop_ahead)
+
+    def _drop_ahead(self) -> None:
         for tasks in self._ahead.values():
             for task in tasks:
-                task.cancel()
+                if not task.done():
+                    task.cancel()
+                elif not task.cancelled() and task.exception() is None:
+                    task.result().start_closing()
+        self._ahead.clear()

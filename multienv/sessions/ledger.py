@@ -29,6 +29,10 @@ _CANCEL_PATIENCE_S = 5.0
 _MIXTURE_LIMIT = "the mixture's max_sessions (this process's share)"
 
 
+class _ClosedError(SessionError):
+    """The session was closed from this side while it was in use."""
+
+
 class LiveSession:
     """A session with its time limits. After a `ServerError` it is of no more use and closes by itself.
 
@@ -73,6 +77,8 @@ class LiveSession:
             output = await self._within(
                 self._limits.tool_timeout_s, "tool_timeout_s", self._session.call(tool, arguments)
             )
+        except _ClosedError:
+            raise  # our own doing, and no fault of the environment's
         except ServerError:
             self._report(is_success=False)
             raise
@@ -127,7 +133,7 @@ class LiveSession:
             self._running.discard(running)
 
     def _closed_error(self) -> SessionError:
-        return SessionError(f"environment {self._name!r}: the session is closed", environment=self._name)
+        return _ClosedError(f"environment {self._name!r}: the session is closed", environment=self._name)
 
 
 def time_is_up(name: str, what: str, seconds: float, limit: str) -> SessionError:
@@ -232,7 +238,7 @@ class Ledger:
         Args:
             patience_s: How long openings are waited for; after that they are cancelled.
         """
-        await self._close_sessions(patience_s)
+        await self.close_sessions(patience_s)
         sources, self._sources = self._sources, []
         for source in sources:
             await source.aclose()
@@ -244,7 +250,8 @@ class Ledger:
         self.slots = Slots(self.max_sessions, _MIXTURE_LIMIT)
         self.starts = asyncio.Semaphore(share(self._max_concurrent_starts, num_ranks) or _NO_LIMIT)
 
-    async def _close_sessions(self, patience_s: float) -> None:
+    async def close_sessions(self, patience_s: float) -> None:
+        """Close every session; the sources stay connected."""
         if self._opening:
             await asyncio.wait(set(self._opening), timeout=patience_s)
         for opening in self._opening:
@@ -278,11 +285,18 @@ def shut_down(ledger: Ledger, patience_s: float) -> None:
         termination.restore()
 
 
+def _close_all_sessions() -> None:
+    """Close every session, and nothing else: the process may live on."""
+    for ledger in list(_in_use):
+        if ledger.is_ours:
+            session_loop().run(ledger.close_sessions(_EXIT_PATIENCE_S))
+
+
 def _shut_down_all() -> None:
     for ledger in list(_in_use):
         if ledger.is_ours:
             shut_down(ledger, _EXIT_PATIENCE_S)
 
 
-termination = TerminationHandler(_shut_down_all)
+termination = TerminationHandler(_close_all_sessions)
 """Closes sessions before SIGTERM does what it would do."""

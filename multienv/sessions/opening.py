@@ -72,17 +72,18 @@ class Opener:
         return opened
 
     async def _try(self, source: Source, index: int) -> LiveSession:
-        async with self._starts, self._ledger.starts:
+        async with self._starts:
             if self._throttle is not None:
-                await self._throttle.acquire()
-            limits = self._spec.limits
-            live = await self._ledger.open(self.name, source, limits, split=self._spec.split, index=index)
-            try:
-                await live.fetch_prompt()
-            except BaseException:
-                await live.close()
-                raise
-            return live
+                await self._throttle.acquire()  # before the mixture's own gate, where others would wait behind it
+            async with self._ledger.starts:
+                limits = self._spec.limits
+                live = await self._ledger.open(self.name, source, limits, split=self._spec.split, index=index)
+                try:
+                    await live.fetch_prompt()
+                except BaseException:
+                    await live.close()
+                    raise
+                return live
 
 
 async def _take(slots: list[Slots]) -> None:

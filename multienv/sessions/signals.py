@@ -33,6 +33,8 @@ class TerminationHandler:
         previous = signal.getsignal(signal.SIGTERM)
         if previous is None:  # one that was not installed from Python, and so cannot be put back
             return
+        if previous == signal.SIG_IGN:  # the process is meant to live on
+            return
         self._previous = previous
         signal.signal(signal.SIGTERM, self._handle)
         self.is_installed = True

@@ -9,8 +9,6 @@ Flow: `async_kwargs` makes the factories → TRL pickles them → in its rollout
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
 
@@ -66,10 +64,6 @@ class AsyncAdapter(EnvironmentAdapter):
         (_, future), self._ahead = self._ahead, None
         return await asyncio.wrap_future(future)
 
-    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession], earlier: Future[str] | None) -> str:
-        self._resetting = asyncio.current_task()
-        return await super()._reset(index, opening, earlier)
-
     async def _close_session(self) -> None:
         if self._session is not None:
             self._last_session = self._session
@@ -77,9 +71,7 @@ class AsyncAdapter(EnvironmentAdapter):
 
     async def _end(self) -> None:
         """Close the session if there is one, and wait for one that is being opened or closed. On the session loop."""
-        if self._resetting is not None and not self._resetting.done():
-            self._resetting.cancel()  # once more: asyncio drops a cancellation that comes together with a result
-            await asyncio.wait([self._resetting])
+        await self._stop_resetting()
         await self._close_session()
         if self._last_session is not None:
             await self._last_session.close()

@@ -6,6 +6,7 @@ Flow: accelerate's data loader reads one batch ahead and collates it → `ReadAh
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,24 +32,26 @@ class ReadAhead:
         self._spec = spec
         self._collate = collate
         self._generate_every = generate_every
+        self._pid = os.getpid()
         self._num_collated = 0
-        self._is_on = True
+        self._current: Counter[str] = Counter()
 
     def __call__(self, rows: Any) -> Any:
         """Collate a batch, and start opening its sessions if TRL will generate for it."""
         is_generated = self._num_collated % self._generate_every == 0
         is_first = self._num_collated == 0  # nothing is being optimised yet
         self._num_collated += 1
-        if self._is_on and is_generated and not is_first:
-            self._open(rows)
+        if is_generated and self._pid == os.getpid():  # a data loader's worker has no use for sessions
+            own = [row for row in rows if row.get(Column.ENVIRONMENT) in self._spec.environments]
+            needed = Counter(str(row[Column.ENVIRONMENT]) for row in own)
+            if not is_first:
+                self._open(own, self._current + needed)
+            self._current = needed
         return self._collate(rows)
 
-    def _open(self, rows: Rows) -> None:
-        own = [row for row in rows if row.get(Column.ENVIRONMENT) in self._spec.environments]
-        needed = Counter(row[Column.ENVIRONMENT] for row in own)
-        if not self._spec.has_room_for({name: 2 * count for name, count in needed.items()}):
-            logger.warning("read-ahead is off: two batches need more sessions than the limits allow (%s)", dict(needed))
-            self._is_on = False
+    def _open(self, own: Rows, needed: Counter[str]) -> None:
+        if not self._spec.has_room_for(needed):
+            logger.info("not read ahead: two batches need more sessions than the limits allow (%s)", dict(needed))
             return
         for row in own:
             self._spec.open_ahead(row[Column.ENVIRONMENT], int(row[Column.TASK_INDEX]))

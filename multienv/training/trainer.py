@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
@@ -86,9 +87,27 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             **options,
         )
         spec.share_among(self.accelerator.num_processes)
-        if read_ahead:
-            generate_every = self.args.steps_per_generation * self.num_iterations
-            self.data_collator: Any = ReadAhead(spec, self.data_collator, generate_every)
+        spec.hand_over(others)
+        self._reads_ahead = read_ahead
+
+    def get_train_dataloader(self) -> Any:
+        """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
+        if not self._reads_ahead:
+            return super().get_train_dataloader()
+        own: Any = self.data_collator
+        generate_every = self.args.steps_per_generation * self.num_iterations
+        self.data_collator: Any = ReadAhead(self.spec, own, generate_every)
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.data_collator = own
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train, as `GRPOTrainer` does; sessions that were opened ahead and not used are closed at the end."""
+        try:
+            return super().train(*args, **options)
+        finally:
+            self.spec.drop_ahead()
 
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
@@ -103,9 +122,9 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             )
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        if self._is_concurrent:
-            self._start_resets(inputs)
         try:
+            if self._is_concurrent:
+                self._start_resets(inputs)
             return super()._generate_and_score_completions(inputs)
         finally:
             self._release_sessions()
@@ -189,6 +208,6 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
 
     def _release_sessions(self) -> None:
         """Close the batch's sessions in the background: the last reward function has seen them."""
-        for environment in self.environments or ():
+        for environment in chain.from_iterable(self._environment_pool.values()):
             if isinstance(environment, EnvironmentAdapter):
                 environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy

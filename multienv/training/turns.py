@@ -147,7 +147,9 @@ class FinishedRollouts:
 
     def is_finished(self, rollout: int) -> bool:
         """True when the rollout's environment has declared its episode over."""
-        return bool(getattr(self._environments[rollout], "finished", False))
+        return (
+            getattr(self._environments[rollout], "finished", False) is True
+        )  # another class may have a tool of that name
 
     def trim(
         self, tool_mask: list[list[int]], completion_ids: list[list[int]], logprobs: list[list[float]] | None
