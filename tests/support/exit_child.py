@@ -32,8 +32,10 @@ def main(how: str, url: str) -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "what was there before is back"
         signal.signal(signal.SIGTERM, lambda *_: print("chained", flush=True))  # noqa: T201 - read by the test
         with MultiEnvSpec({"env": EnvSpec(url, discover_task_tools=False)}) as other:
-            other.environment_factory["env"]().reset(task_index=0)
+            adapter = other.environment_factory["env"]()
+            adapter.reset(task_index=0)
             signal.raise_signal(signal.SIGTERM)
+            assert adapter.reset(task_index=1) == "Echo 'world' to win.", "the process lives on, and so does the spec"
         return
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     if how == "interrupt-open":
