@@ -140,6 +140,23 @@ def test_the_sdks_own_tool_call_may_still_run_twice_and_lose_white_space() -> No
     assert "resumable_only" not in code
 
 
+def test_the_sdk_deletes_a_session_in_silence_through_this_method() -> None:
+    from openreward.api._session.session import BaseAsyncSession
+    from openreward.api.environments.client import AsyncSession
+
+    assert '"/delete"' in source(AsyncSession._pre_delete)
+    leaving = source(BaseAsyncSession.__aexit__)
+    assert "await self._pre_delete()\n        except Exception:\n            pass" in leaving
+
+
+def test_the_sdks_server_answers_a_repeated_opening_in_these_words() -> None:
+    from openreward.environments import Server
+
+    from multienv.sessions import faults
+
+    assert faults._TAKEN in source(Server.__init__)
+
+
 def test_the_sdk_pings_from_one_thread_that_starts_when_there_is_none() -> None:
     from openreward.api._session.ping import ping_thread
 
