@@ -46,9 +46,7 @@ class Phase:
 
 
 class Scripted(GRPOTrainer):
-    """Calls the tool in each of three turns, and times the phase."""
-
-    phases_s: list[float]
+    """Calls the tool in each of three turns."""
 
     def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
         texts = [self._tokenizer.decode(ids) for ids in prompt_ids]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multienv.types import RESERVED_NAMES, Column, Task
+from multienv.types import RESERVED_NAMES, Column, Task, task_id
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -56,7 +56,7 @@ def build_dataset(lists: Sequence[TaskList]) -> tuple[Dataset, dict[str, frozens
         Column.PROMPT: [_prompt(tasks.system_prompt) for tasks, _ in rows],
         Column.ENVIRONMENT: [tasks.environment for tasks, _ in rows],
         Column.TASK_INDEX: [task.index for _, task in rows],
-        Column.TASK_ID: [f"{tasks.environment}/{tasks.split}/{task.index}" for tasks, task in rows],
+        Column.TASK_ID: [task_id(tasks.environment, tasks.split, task.index) for tasks, task in rows],
         Column.TASK: [json.dumps(task.spec) for _, task in rows],
     }
     metadata, own = _metadata(lists)

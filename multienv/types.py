@@ -45,6 +45,11 @@ RESERVED_NAMES: Final[frozenset[str]] = frozenset(Column) | {
 """Names no environment and no metadata column may have."""
 
 
+def task_id(environment: str, split: str, index: int) -> str:
+    """Return `environment/split/index`, the identity of a task."""
+    return f"{environment}/{split}/{index}"
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One problem of an environment.

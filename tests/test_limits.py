@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -304,3 +305,65 @@ def test_refusals_of_the_environment_are_no_failures() -> None:
 
     run(play())
     assert client.opener.breaker.state is Circuit.CLOSED
+
+
+class HangingSession(FakeSession):
+    async def call(self, tool: str, arguments: Any) -> ToolOutput:
+        await asyncio.sleep(3600)
+        raise AssertionError("nobody waits that long")
+
+
+def test_closing_a_session_that_is_in_use_is_no_failure_of_the_environment() -> None:
+    class HangingSource(FakeSource):
+        async def open(self, split: str, index: int) -> FakeSession:
+            session = HangingSession(self, index)
+            self.live.add(session)
+            return session
+
+    client = client_of(HangingSource())
+    client.connect()
+
+    async def play() -> list[Any]:
+        sessions = [await client.open(0) for _ in range(8)]
+        calls = [asyncio.ensure_future(session.call("answer", {"n": 1})) for session in sessions]
+        await asyncio.sleep(0)
+        for session in sessions:
+            session.start_closing()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = run(asyncio.wait_for(play(), 10))
+    assert all("the session is closed" in str(result) for result in results)
+    assert client.opener.breaker.state is Circuit.CLOSED
+
+
+def test_a_throttled_environment_does_not_hold_the_mixtures_gate() -> None:
+    ledger = Ledger(max_concurrent_starts=1)
+    throttled, free = SlowSource(open_s=0.0), SlowSource(open_s=0.0)
+    slow = client_of(throttled, ledger, starts_per_s=2)
+    quick = client_of(free, ledger)
+    run(all_of(slow.open(0), slow.open(0), quick.open(0)))
+    assert free.started[0] < throttled.started[1]
+
+
+def test_an_ignored_sigterm_stays_ignored() -> None:
+    from multienv.sessions.signals import TerminationHandler
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        handler = TerminationHandler(lambda: None)
+        handler.install()
+        assert not handler.is_installed
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_what_was_opened_ahead_and_not_asked_for_is_closed() -> None:
+    source = FakeSource()
+    client = client_of(source)
+    client.open_ahead(0)
+    run(asyncio.sleep(0.05))
+    assert len(source.live) == 1
+    client.drop_ahead()
+    run(asyncio.sleep(0.05))
+    assert (source.live, client.opener.breaker.state) == (set(), Circuit.CLOSED)

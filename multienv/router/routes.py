@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from multienv.errors import RoutingError, nearest
-from multienv.types import JSONObject, ToolOutput, ToolSpec
+from multienv.types import JSONObject, ToolOutput, ToolSpec, task_id
 
 
 class RoutedSession(Protocol):
@@ -53,11 +53,6 @@ class Route:
     def task_id(self, index: int) -> str:
         """Return the identity of a task, as the dataset's `task_id` column has it."""
         return task_id(self.name, self.split, index)
-
-
-def task_id(environment: str, split: str, index: int) -> str:
-    """Return `environment/split/index`, the identity of a task."""
-    return f"{environment}/{split}/{index}"
 
 
 def unknown_environment(name: object, known: Iterable[str]) -> RoutingError:

@@ -33,7 +33,6 @@ class AsyncAdapter(EnvironmentAdapter):
         self._is_deferred = False
         self._row: JSONObject | None = None
         self._last_session: RoutedSession | None = None
-        self._resetting: asyncio.Task[Any] | None = None
 
     def reset(self, /, **row: Any) -> str:
         """Open a session for the row's task and return the prompt, or note the row if opening is deferred.
