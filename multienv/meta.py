@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from multienv.dataset import TaskList, build_dataset
 from multienv.errors import SessionLimitError, SpecError
 from multienv.rewards import (
-    BatchEnd,
+    Batches,
     Columns,
     LogColumns,
     callable_name,
@@ -26,15 +26,25 @@ from multienv.rewards import (
     routed,
     weights_notice,
 )
-from multienv.router import EnvironmentAdapter, MetaEnvironment, Route, make_factory, make_meta_factory
+from multienv.router import (
+    EnvironmentAdapter,
+    MetaEnvironment,
+    Presentation,
+    Route,
+    grade_last_messages,
+    make_factory,
+    make_meta_factory,
+    reserved_texts,
+)
 from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
 from multienv.specs import EnvSpec, RewardFunction, check_disjoint, declare
+from multienv.types import ToolListing
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _CLOSE_PATIENCE_S = 30.0
-_DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts")
+_DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts", "_presentation")
 
 
 def several_functions(value: Any) -> tuple[Any, ...]:
@@ -109,6 +119,7 @@ class MultiEnvSpec:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise SpecError(f"{limit}={value!r}; accepted: an int from 1, or None for no limit")
         self._max_sessions, self._max_concurrent_starts = max_sessions, max_concurrent_starts
+        self._presentation = Presentation()
         self._made: dict[str, Any] = {}
         self._start()
         if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
@@ -119,7 +130,7 @@ class MultiEnvSpec:
         self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
         self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
         self._known = list(self._specs)
-        self._batch_end = BatchEnd(_release)
+        self._batches = Batches(grade_last_messages, _release)
         self._rewards = self._named_rewards()
         self._lock = threading.RLock()
 
@@ -162,11 +173,18 @@ class MultiEnvSpec:
         return self._once("environment_factory", self._make_factories)
 
     def _make_factories(self) -> dict[str, type[EnvironmentAdapter]]:
-        tools = self._everywhere(EnvironmentClient.fetch_tools)
-        return {
-            name: make_factory(Route(name, client.spec.split, tools[name], client.open))
-            for name, client in self._clients.items()
-        }
+        listings = self._everywhere(EnvironmentClient.fetch_tools)
+        return {name: make_factory(self.route(name, listings[name])) for name in self._clients}
+
+    def route(self, name: str, listing: ToolListing) -> Route:
+        """Return what the router knows of an environment.
+
+        Args:
+            name: The environment.
+            listing: Its tools as published.
+        """
+        client = self._clients[name]
+        return Route(name, client.spec.split, listing, client.open, client.spec.limits, self._presentation)
 
     @property
     def meta_environment_factory(self) -> type[MetaEnvironment]:
@@ -278,8 +296,28 @@ class MultiEnvSpec:
         Args:
             others: Names of environments of another making, whose rows the spec's reward functions leave unscored.
         """
-        self._batch_end.is_on = False
+        self._batches.tells_end = False
         self._known += [name for name in others if name not in self._known]
+
+    def present_to(
+        self, processing_class: Any, *, chat_template: str | None = None, has_conversations: bool = False
+    ) -> None:
+        """Say which policy reads what the environments send; before the slots are read.
+
+        Strings that are special tokens of its tokenizer then stay text, and pictures reach a policy that sees them.
+        `MultiEnvGRPOTrainer` and `make_concurrent` do this by themselves.
+
+        Args:
+            processing_class: The policy's tokenizer, or its processor.
+            chat_template: The template the trainer uses instead of the tokenizer's own.
+            has_conversations: True for a trainer that puts an environment's conversation into the prompt message by
+                message; otherwise it is one user message.
+        """
+        reserved = reserved_texts(processing_class, chat_template)
+        has_images = getattr(processing_class, "image_processor", None) is not None
+        self._presentation.show_to(reserved, has_images=has_images)
+        for client in self._clients.values():
+            client.takes_messages = has_conversations
 
     def drop_ahead(self) -> None:
         """Close the sessions that were opened ahead and that nobody asked for."""
@@ -368,7 +406,7 @@ class MultiEnvSpec:
             )
         # A model is called by TRL itself, with token ids; only functions come to see a batch.
         return [
-            (self._batch_end.watch(function) if is_function(function) else function, weight)
+            (self._batches.watch(function) if is_function(function) else function, weight)
             for function, weight in rewards
         ]
 

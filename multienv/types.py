@@ -1,6 +1,7 @@
 """Decides the values that cross rooms, and the names of the dataset columns.
 
-Flow: `sessions` produces `ToolListing` and `ToolOutput`; `router` turns them into an `Episode`; `rewards` reads it.
+Flow: `sessions` produces `Message`, `ToolListing` and `ToolOutput`; `router` turns them into an `Episode`; `rewards`
+reads it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,81 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TerminalTool:
+    """The tool that grades the policy's last plain message; the policy itself never sees it.
+
+    Attributes:
+        name: Published name.
+        argument: The argument that takes the message; None for a tool that grades from the environment's state alone.
+    """
+
+    name: str
+    argument: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """What an environment, or one of its sessions, says about its tools and prompts.
+
+    Attributes:
+        tools: The tools the policy may call, in the published order.
+        terminal_tool: The tool that grades the policy's last plain message, or None.
+        supports_score_group: True when the environment scores whole groups.
+        has_messages: True when prompts can be had as conversations.
+    """
+
+    tools: tuple[ToolSpec, ...] = ()
+    terminal_tool: TerminalTool | None = None
+    supports_score_group: bool = False
+    has_messages: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture, as the environment sent it.
+
+    Attributes:
+        data: The file, base64.
+        mime_type: Its kind, such as `image/png`.
+    """
+
+    data: str
+    mime_type: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the file, in bytes."""
+        return len(self.data) * 3 // 4
+
+
+Parts: TypeAlias = tuple[str | Image, ...]
+"""Content blocks in order: texts and pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        parts: Its content.
+        reasoning: What an assistant thought first; empty for none.
+        tool_calls: Published name and arguments of the tools an assistant called.
+        tool: Published name of the tool whose result this is; empty for other roles.
+    """
+
+    role: str
+    parts: Parts = ()
+    reasoning: str = ""
+    tool_calls: tuple[tuple[str, JSONObject], ...] = ()
+    tool: str = ""
+
+
+Prompt: TypeAlias = tuple[Message, ...]
+"""What an environment says before the first tool call: one user message, or a whole conversation."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolOutput:
     """What one tool call returned.
 
@@ -87,12 +163,22 @@ class ToolOutput:
         reward: Step reward, or None when the call carried none.
         finished: True when the environment declared the episode over.
         metadata: The environment's own remarks, or None.
+        parts: All blocks in order, where there are pictures among them; else empty.
     """
 
     text: str
     reward: float | None = None
     finished: bool = False
     metadata: JSONObject | None = None
+    parts: Parts = ()
+
+
+class ToolCallError(Exception):
+    """A tool call came to nothing; TRL shows the text to the policy as an error, and counts a tool failure.
+
+    Args:
+        text: What the policy is told.
+    """
 
 
 class ToolRefused(Exception):  # noqa: N818 - a word of the protocol: the call was refused, nothing broke

@@ -24,6 +24,7 @@ from multienv.sessions.keys import masked
 from multienv.types import ToolSpec
 from tests.support.environments import Base, ClimbEnvironment, output
 from tests.support.fakes import scripted_factory
+from tests.support.fakes import said
 from tests.support.servers import AppServer, ORSServer
 
 SHORT = Limits(connect_timeout_s=1, open_timeout_s=1.5, prompt_timeout_s=2, tool_timeout_s=2, close_timeout_s=1)
@@ -129,7 +130,7 @@ def test_an_in_process_environment_shows_no_secret(caplog: pytest.LogCaptureFixt
         adapter: Any = mixture.environment_factory["leaky"]()
         adapter.reset(task_index=0)
         with caplog.at_level(logging.DEBUG, logger="multienv"):
-            adapter.leak()
+            said(adapter.leak)
     shown = [adapter.episode.reason, caplog.text, *(str(warning.message) for warning in caught)]
     assert not any("very" in text for text in shown)
     assert "[secret]" in adapter.episode.reason
@@ -153,7 +154,7 @@ def test_a_tool_that_tries_to_leave_the_process_ends_its_episode_only() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         adapter: Any = mixture.environment_factory["leaver"]()
         adapter.reset(task_index=0)
-        adapter.leave()
+        said(adapter.leave)
         assert "SystemExit(3)" in adapter.episode.reason
         adapter.reset(task_index=0)
         assert (adapter.stay(), adapter.reward) == ("stayed", 1.0)
@@ -169,7 +170,7 @@ def test_closing_ends_a_call_in_flight(climb_server: ORSServer, is_in_process: b
     def call() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            adapter.hangs()
+            said(adapter.hangs)
 
     calling = threading.Thread(target=call)
     calling.start()
@@ -187,6 +188,7 @@ def test_a_tool_that_blocks_a_thread_for_ever_does_not_keep_the_process_alive() 
         "import time, warnings; warnings.simplefilter('ignore')\n"
         "from openreward.environments import ToolOutput, tool\n"
         "from tests.support.environments import Base\n"
+        "from tests.support.fakes import said\n"
         "from multienv import EnvSpec, Limits, MultiEnvSpec\n"
         "class Stuck(Base):\n"
         "    @tool\n"
@@ -197,7 +199,7 @@ def test_a_tool_that_blocks_a_thread_for_ever_does_not_keep_the_process_alive() 
         "with MultiEnvSpec({'stuck': EnvSpec(Stuck, limits=limits, discover_task_tools=False)}) as spec:\n"
         "    adapter = spec.environment_factory['stuck']()\n"
         "    adapter.reset(task_index=0)\n"
-        "    adapter.stick()\n"
+        "    said(adapter.stick)\n"
         "    print(adapter.episode.status)\n"
     )
     done = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, errors
 from multienv.testing import Dialect, Fault, FaultKind, FaultServer, Phase
 from tests.support.environments import ClimbEnvironment, OneEnvironment, TwoEnvironment
+from tests.support.fakes import said
 from tests.support.servers import ORSServer
 
 KEY = "sk-platform-key"
@@ -241,7 +242,7 @@ def test_a_key_is_not_shown_even_if_the_server_repeats_it(
         warnings.simplefilter("always")
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
-        adapter.win()
+        said(adapter.win)
     assert "bad key [secret]" in adapter.episode.reason
     for text in (str(adapter.episode), repr(adapter), caplog.text, *(str(warning.message) for warning in caught)):
         assert KEY not in text
@@ -293,7 +294,7 @@ def test_a_call_that_may_have_run_is_not_posted_again_and_fails_the_episode(faul
         warnings.simplefilter("ignore", RuntimeWarning)
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
-        adapter.win()
+        said(adapter.win)
         assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.FAILED, None)
         assert len(faulty.runs) <= 1
         assert faulty.num_requests["/call"] == 1
@@ -306,7 +307,7 @@ def test_a_server_that_dies_fails_the_episode_and_is_used_again_when_it_is_back(
         adapter: Any = spec.environment_factory["env"]()
         adapter.reset(task_index=0)
         server.stop()
-        adapter.up()
+        said(adapter.up)
         assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.FAILED, None)
         adapter.reset(task_index=0)
         assert "nobody accepts a connection" in adapter.episode.reason

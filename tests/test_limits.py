@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from multienv import EnvSpec, Limits, MultiEnvSpec, errors
 from multienv.sessions import EnvironmentClient, Ledger, LiveSession, session_loop
 from multienv.sessions.breaker import Circuit, CircuitBreaker
-from multienv.types import ToolOutput
+from multienv.types import ToolOutput, Message
 from tests.support.fakes import FakeSession, FakeSource
 from tests.support.servers import ORSServer
 
@@ -100,7 +100,7 @@ def test_a_session_over_the_cap_is_an_error_but_one_that_is_closing_is_waited_fo
         first.start_closing()
         return await client.open(1)
 
-    assert run(close_and_open()).prompt == "Task 1."
+    assert run(close_and_open()).prompt == (Message("user", ("Task 1.",)),)
     assert source.most_live == 1
 
 
@@ -289,7 +289,7 @@ def test_a_call_that_fails_counts_as_a_failure_of_the_environment() -> None:
 
 
 def test_refusals_of_the_environment_are_no_failures() -> None:
-    from multienv.types import ToolRefused
+    from multienv.types import ToolRefused, Message
 
     source = FakeSource()
     client = client_of(source, max_sessions=None)

@@ -13,7 +13,7 @@ from multienv import EnvSpec, MultiEnvSpec, errors
 from multienv.router import make_meta_factory
 from multienv.types import ToolSpec
 from tests.strategies import outcomes
-from tests.support.fakes import batch, scripted_factory
+from tests.support.fakes import batch, scripted_factory, said
 from tests.support.servers import ORSServer
 from tests.test_tools import trl_tools
 
@@ -85,7 +85,7 @@ def test_the_guides_custom_reward_reads_the_same() -> None:
         return [2.0 * reward if reward is not None else None for reward in rewards]
 
     from multienv.types import ToolOutput
-    from tests.support.fakes import played
+    from tests.support.fakes import played, said
 
     adapters = [played("b", [ToolOutput("x", 0.5)]), played("a", []), played("a", [ToolOutput("x", 0.0)])]
     assert my_reward(**batch(adapters)) == [1.0, None, 0.0]
@@ -123,10 +123,10 @@ def test_dict_and_meta_factory_give_the_same_rewards(
             shown = {"a": "a__answer", "b-1": "b_1__answer"}
             for is_own in moves:
                 if is_own:
-                    assert getattr(meta, shown[name])(n=1) == adapter.answer(n=1)
+                    assert said(getattr(meta, shown[name]), n=1) == said(adapter.answer, n=1)
                 else:
                     foreign = shown["b-1" if name == "a" else "a"]
-                    assert f"its tools are: {shown[name]}" in getattr(meta, foreign)(n=1)
+                    assert f"its tools are: {shown[name]}" in said(getattr(meta, foreign), n=1)
             seen = (meta.environment, meta.reward, meta.rewards, meta.metadata, meta.finished, meta.last_output)
             assert seen == (
                 name, adapter.reward, adapter.rewards, adapter.metadata, adapter.finished, adapter.last_output

@@ -13,7 +13,7 @@ from multienv.errors import RewardFunctionError, RoutingError
 from multienv.rewards import Columns, LogColumns, environment_reward, mixture_reward, routed, weights_notice
 from multienv.types import EpisodeStatus
 from tests.strategies import rollouts
-from tests.support.fakes import batch, played
+from tests.support.fakes import batch, played, said
 
 Rollouts = tuple[list[str], list[tuple[str, list[Any]]]]
 routing_law = settings(max_examples=1_000)
@@ -47,7 +47,7 @@ def test_a_failed_episode_is_never_a_number_and_nothing_after_the_end_counts(cas
             assert adapter.reward is None
         before = adapter.reward, adapter.episode
         if adapter.finished or adapter.episode.status is EpisodeStatus.FAILED:
-            adapter.answer(n=2)  # type: ignore[attr-defined]  # the tool
+            said(adapter.answer, n=2)  # type: ignore[attr-defined]  # the tool
             assert (adapter.reward, adapter.episode) == before
 
 

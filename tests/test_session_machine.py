@@ -12,8 +12,8 @@ from multienv import EnvSpec, Limits
 from multienv.errors import OrderError, SessionError
 from multienv.router import Route, make_factory
 from multienv.sessions import EnvironmentClient, Ledger, session_loop
-from multienv.types import EpisodeStatus, ToolOutput, ToolRefused
-from tests.support.fakes import ANSWER, FakeSource
+from multienv.types import EpisodeStatus, ToolOutput, ToolRefused, ToolListing
+from tests.support.fakes import ANSWER, FakeSource, said
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -26,7 +26,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.ledger = Ledger()
         limits = Limits(max_sessions=1, max_retries=0, failure_threshold=None)
         client = EnvironmentClient("env", EnvSpec("owner/name", limits=limits), self.ledger, self.source)
-        self.adapter = make_factory(Route("env", "train", (ANSWER,), client.open))()
+        self.adapter = make_factory(Route("env", "train", ToolListing((ANSWER,)), client.open))()
         self.reward: float | None = None
         self.status = EpisodeStatus.UNFINISHED
         self.num_steps = 0
@@ -40,7 +40,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.source.outcomes = [outcome]
         if not self.is_over:
             self.num_steps += 1
-        return str(self.adapter.answer(n=1))  # type: ignore[attr-defined]  # the tool
+        return said(self.adapter.answer, n=1)  # type: ignore[attr-defined]  # the tool
 
     @rule(index=st.integers(0, 2))
     def reset(self, index: int) -> None:
@@ -85,7 +85,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule()
     def be_refused(self) -> None:
         was_over = self.is_over
-        assert self.answer(ToolRefused("not_found", "no such tool")).startswith("Error: no such") is not was_over
+        assert self.answer(ToolRefused("not_found", "no such tool")).startswith("no such") is not was_over
 
     @precondition(lambda self: self.has_reset)
     @rule()

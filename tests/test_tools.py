@@ -14,9 +14,9 @@ from multienv.router.adapter import RESERVED_MEMBERS, EnvironmentAdapter
 from multienv.router.naming import python_names
 from multienv.router.schema import python_type
 from multienv.router.tools import bind_tools
-from multienv.types import ToolOutput, ToolSpec
+from multienv.types import ToolOutput, ToolSpec, ToolListing
 from tests.strategies import json_scalars, nasty_names, toolsets
-from tests.support.fakes import ScriptedSession, ready
+from tests.support.fakes import ScriptedSession, ready, said
 
 
 def trl_tools(adapter: EnvironmentAdapter) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_every_tool_is_bound_with_its_parameters_and_sends_exactly_what_is_given
     tools: list[ToolSpec], data: st.DataObject
 ) -> None:
     session = ScriptedSession(iter(()))
-    factory = make_factory(Route("env", "train", tuple(tools), lambda _: ready(session)))
+    factory = make_factory(Route("env", "train", ToolListing(tuple(tools)), lambda _: ready(session)))
     adapter = factory()
     adapter.reset(task_index=0)
     methods = trl_tools(adapter)
@@ -115,9 +115,9 @@ def test_descriptions_reach_the_policy() -> None:
 def test_the_policys_own_mistakes_come_back_as_text() -> None:
     session = ScriptedSession(iter([ToolOutput("ok", 0.5)]))
     tool = ToolSpec("say", "Say.", {"properties": {"x": {"type": "number"}}})
-    adapter = make_factory(Route("env", "train", (tool,), lambda _: ready(session)))()
+    adapter = make_factory(Route("env", "train", ToolListing((tool,)), lambda _: ready(session)))()
     adapter.reset(task_index=0)
-    assert adapter.say(x=float("nan")).startswith("Error: the arguments are not valid JSON")  # type: ignore[attr-defined]  # the tool
+    assert said(adapter.say, x=float("nan")).startswith("the arguments are not valid JSON")  # type: ignore[attr-defined]  # the tool
     assert session.calls == []
     assert adapter.say(x=1.0) == "ok"  # type: ignore[attr-defined]  # the tool
     assert (adapter.rewards, adapter.reward) == ([None, 0.5], 0.5)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import getmembers, isfunction
 from random import Random
 from typing import Any, Final, Protocol
 
-from transformers.utils import get_json_schema
+from multienv.router.toolbox import Toolbox
 
 FAREWELL: Final = "done"
 """What a player says when it stops calling tools."""
@@ -29,8 +28,11 @@ class Playable(Protocol):
     def finished(self) -> bool:
         """True once the environment declared the episode over."""
 
-    def reset(self, **row: Any) -> str:
-        """Begin an episode of the row's task and return its prompt."""
+    def reset(self, **row: Any) -> Any:
+        """Begin an episode of the row's task and return its prompt, a text here."""
+
+    def _offered(self) -> Toolbox:
+        """Return the tools of the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +85,6 @@ HABITS: Final[Mapping[str, Habit]] = {"echo": shy_echo, "vault": hasty_burglar, 
 """The player of each environment."""
 
 
-def tool_methods(adapter: object) -> list[Callable[..., str]]:
-    """Collect an adapter's tools the way TRL does: the public functions of its class other than `reset`.
-
-    Args:
-        adapter: What an environment factory made.
-
-    Returns:
-        The bound methods, in the order in which TRL shows them to the policy.
-    """
-    names = (name for name, _ in getmembers(type(adapter), isfunction))
-    return [
-        getattr(adapter, name) for name in names if not name.startswith("_") and name not in ("reset", "get_reward")
-    ]
-
-
 def rehearse(
     rows: Iterable[Mapping[str, Any]], adapters: Mapping[str, Playable], *, num_dialogues_per_task: int, rng: Random
 ) -> Iterator[Dialogue]:
@@ -114,9 +101,9 @@ def rehearse(
     """
     for row in rows:
         adapter, habit = adapters[row["environment"]], HABITS[row["environment"]]
-        tools = [get_json_schema(method) for method in tool_methods(adapter)]
         for _ in range(num_dialogues_per_task):
-            yield Dialogue(_play(adapter, row, habit, rng), tools)
+            messages = _play(adapter, row, habit, rng)
+            yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from the demo
 
 
 def _happens(rng: Random, probability: float) -> bool:

@@ -3,13 +3,13 @@
 Flow: TRL calls the functions made here with a batch; each row's number comes from its own environment.
 """
 
-from multienv.rewards.batch_end import BatchEnd
+from multienv.rewards.batches import Batches
 from multienv.rewards.functions import Columns, LogColumns, callable_name, is_function, routed
 from multienv.rewards.outcome import environment_reward, mixture_reward
 from multienv.rewards.weights import weights_notice
 
 __all__ = [
-    "BatchEnd",
+    "Batches",
     "Columns",
     "LogColumns",
     "callable_name",

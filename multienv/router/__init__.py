@@ -6,6 +6,18 @@ Flow: TRL → `make_factory` / `make_meta_factory` → adapters → sessions; th
 from multienv.router.adapter import EnvironmentAdapter
 from multienv.router.dispatch import MetaEnvironment, make_meta_factory
 from multienv.router.factory import make_factory
+from multienv.router.grading import grade_last_messages
+from multienv.router.presentation import Presentation
 from multienv.router.routes import Route
+from multienv.router.spelling import reserved_texts
 
-__all__ = ["EnvironmentAdapter", "MetaEnvironment", "Route", "make_factory", "make_meta_factory"]
+__all__ = [
+    "EnvironmentAdapter",
+    "MetaEnvironment",
+    "Presentation",
+    "Route",
+    "grade_last_messages",
+    "make_factory",
+    "make_meta_factory",
+    "reserved_texts",
+]

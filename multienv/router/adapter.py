@@ -1,32 +1,23 @@
-"""Decides how one rollout is driven: what `reset` opens, what a tool call does, what is left when something breaks.
+"""Decides what TRL sees of one rollout: `reset`, the tools, and the attributes of TRL's own OpenReward adapter.
 
-Flow: TRL → `reset`, tools → `Route.open` and the session → `EpisodeRecorder` → `rewards`.
+Flow: TRL → `reset`, tools → `Play`, one per episode → `rewards` reads what it recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import os
-import time
-import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from multienv.errors import CircuitOpenError, OrderError, RoutingError, ServerError
-from multienv.router.episode import EpisodeRecorder
+from multienv.errors import RoutingError
+from multienv.router.play import Play
+from multienv.router.presentation import Content
 from multienv.router.routes import Route, RoutedSession
+from multienv.router.toolbox import Toolbox
 from multienv.sessions import session_loop
-from multienv.types import Column, Episode, JSONObject, Step, ToolOutput, ToolRefused
-
-logger = logging.getLogger(__name__)
-
-FAILED_PROMPT = "The environment could not be started, so there is no task. Answer with one short sentence."
-REFUSED_PROMPT = "The environment is not available at present, so there is no task. Answer with one short sentence."
-FAILED_OUTPUT = "Error: the environment failed and this episode has ended. Do not call any more tools."
-FINISHED_OUTPUT = "The episode has finished; no further tool calls are accepted."
+from multienv.types import Column, Episode, JSONObject
 
 
 class EnvironmentAdapter:
@@ -37,18 +28,17 @@ class EnvironmentAdapter:
     """
 
     _route: ClassVar[Route]
-    _warned: ClassVar[set[str]] = set()
+    _method_names: ClassVar[Mapping[str, str]] = {}
     environment: ClassVar[str]
     """Name of the environment this rollout belongs to."""
 
     def __init__(self) -> None:
-        self._session: RoutedSession | None = None
-        self._recorder = EpisodeRecorder(self._route.name, "")
-        self._ahead: tuple[int, Future[str]] | None = None
+        self._play = Play(self._route, "")
+        self._ahead: tuple[int, Future[Content]] | None = None
         self._resetting: asyncio.Task[Any] | None = None
         self._pid = os.getpid()
 
-    def reset(self, /, **row: Any) -> str:
+    def reset(self, /, **row: Any) -> Content:
         """Close the previous episode's session, open one for the row's task, and return the prompt.
 
         A session that cannot be opened fails the episode, not the run: the rollout goes unscored.
@@ -57,7 +47,8 @@ class EnvironmentAdapter:
             **row: The row's columns, of which `task_index` is read.
 
         Returns:
-            The environment's prompt, which TRL appends to the row's last message.
+            The environment's prompt, which TRL appends to the row's last message: a text, or content blocks where there
+            are pictures and a policy that sees them.
 
         Raises:
             RoutingError: The row has no task index, or belongs to another environment.
@@ -65,7 +56,7 @@ class EnvironmentAdapter:
         """
         index = self._task_index(row)
         if self._pid != os.getpid():  # in a forked child, the session and its loop are the parent's
-            self._pid, self._session, self._ahead, self._resetting = os.getpid(), None, None, None
+            self._pid, self._play, self._ahead, self._resetting = os.getpid(), Play(self._route, ""), None, None
         if self._ahead is None or self._ahead[0] != index:
             self._start_reset(row)
         assert self._ahead is not None  # noqa: S101 - set by the line above
@@ -77,7 +68,7 @@ class EnvironmentAdapter:
         index = self._task_index(row)
         self._ahead = index, session_loop().submit(self._reset(index, self._route.open(index)))
 
-    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> str:
+    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
         try:
             await self._stop_resetting()
             self._resetting = asyncio.current_task()
@@ -93,50 +84,46 @@ class EnvironmentAdapter:
             resetting.cancel()  # asyncio drops a cancellation that comes together with a result, so more than once
             await asyncio.wait({resetting}, timeout=1)
 
-    async def _open(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> str:
-        self._recorder = EpisodeRecorder(self._route.name, self._route.task_id(index))
-        started = time.monotonic()
-        try:
-            self._session = await opening
-        except CircuitOpenError as error:
-            self._recorder.refuse(str(error))
-            return REFUSED_PROMPT
-        except ServerError as error:
-            self._fail(error)
-            return FAILED_PROMPT
-        self._recorder.session_id = self._session.id
-        self._recorder.open_s = time.monotonic() - started
-        return self._session.prompt
+    async def _open(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
+        self._play = Play(self._route, self._route.task_id(index))
+        return await self._play.open(opening)
+
+    def _opened_conversation(self) -> list[JSONObject]:
+        """Wait for the reset that was started, and return its prompt as chat messages; empty for one user message."""
+        if self._ahead is not None:
+            _, future = self._ahead
+            session_loop().wait(future)
+        return self._play.conversation
 
     @property
     def episode(self) -> Episode:
         """The record of the episode so far."""
-        return self._recorder.freeze()
+        return self._play.recorder.freeze()
 
     @property
     def reward(self) -> float | None:
         """The last step reward; None while nothing was scored, and for a failed episode."""
-        return self._recorder.reward()
+        return self._play.recorder.reward()
 
     @property
     def rewards(self) -> list[float | None]:
         """The step rewards, one entry per tool call."""
-        return [step.reward for step in self._recorder.steps]
+        return [step.reward for step in self._play.recorder.steps]
 
     @property
     def metadata(self) -> list[JSONObject | None]:
         """The metadata of the results, one entry per tool call."""
-        return [step.metadata for step in self._recorder.steps]
+        return [step.metadata for step in self._play.recorder.steps]
 
     @property
     def finished(self) -> bool:
         """True once the environment declared the episode over."""
-        return self._recorder.is_finished
+        return self._play.recorder.is_finished
 
     @property
     def last_output(self) -> str:
         """Text of the most recent tool result; empty before the first."""
-        return self._recorder.steps[-1].text if self._recorder.steps else ""
+        return self._play.recorder.steps[-1].text if self._play.recorder.steps else ""
 
     def __repr__(self) -> str:
         """Stay short: TRL logs this for rows that nobody scored."""
@@ -161,57 +148,25 @@ class EnvironmentAdapter:
             )
         return int(index)
 
-    async def _call_tool(self, tool: str, arguments: JSONObject) -> str:
-        """Call a published tool, record the step, return what the policy is shown. Runs on the session loop."""
-        if self._recorder.is_over:
-            return FINISHED_OUTPUT if self._recorder.is_finished else FAILED_OUTPUT
-        if self._session is None:
-            raise OrderError(f"tool {tool!r} was called before reset()", environment=self._route.name)
-        started = time.monotonic()
-        failure: ServerError | None = None
-        try:
-            output, refused = await self._attempt(self._session, tool, arguments)
-        except ServerError as error:
-            output, refused, failure = ToolOutput(FAILED_OUTPUT), False, error
-        self._recorder.record(
-            Step(
-                tool=tool,
-                arguments=arguments,
-                text=output.text,
-                reward=output.reward,
-                metadata=output.metadata,
-                finished=output.finished,
-                refused=refused,
-                duration_s=time.monotonic() - started,
-            )
-        )
-        if failure is not None:
-            self._fail(failure)
-        elif output.finished:
-            self._session.start_closing()
-        return output.text
+    async def _call_shown(self, name: str, arguments: Mapping[str, Any]) -> Content:
+        """Call a tool by the name it is shown under in its own schema; see `Play.call_shown`."""
+        return await self._play.call_shown(name, arguments)
 
-    async def _attempt(self, session: RoutedSession, tool: str, arguments: JSONObject) -> tuple[ToolOutput, bool]:
-        """Call; a refusal is the policy's own mistake and becomes a text for it."""
-        try:
-            json.dumps(arguments, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            return ToolOutput(f"Error: the arguments are not valid JSON: {error}"), True
-        try:
-            return await session.call(tool, arguments), False
-        except ToolRefused as refusal:
-            return ToolOutput(f"Error: {refusal.detail}"), True
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Content:
+        """Call a tool by its published name, for a method that stands for it; see `Play.call_tool`."""
+        return await self._play.call_tool(tool, arguments, self._method_names)
 
-    def _fail(self, error: ServerError) -> None:
-        self._recorder.fail(str(error))
-        logger.warning("%s: episode failed: %s", self._recorder.task_id, error)
-        if self._route.name not in self._warned:
-            self._warned.add(self._route.name)
-            warnings.warn(
-                f"an episode failed and goes unscored (further ones of this environment are logged only): {error}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+    def _grade(self, message: str) -> Coroutine[Any, Any, None]:
+        """Make the coroutine that grades the policy's last plain message; see `Play.grade`."""
+        return self._play.grade(message)
+
+    def _offered(self) -> Toolbox:
+        """Return the tools of this rollout; see `Play.offered`."""
+        return self._play.offered
+
+    def _is_idle(self) -> bool:
+        """Tell whether another turn of the policy could change nothing; see `EpisodeRecorder.wants_no_more`."""
+        return self._play.recorder.wants_no_more
 
     def _close(self) -> None:
         """Close the episode's session, if it has one, and wait for it."""
@@ -227,9 +182,7 @@ class EnvironmentAdapter:
         await self._close_session()
 
     async def _close_session(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        await self._play.close()
 
 
 RESERVED_MEMBERS = frozenset(name for name in dir(EnvironmentAdapter)) | {"environment", "get_reward"}

@@ -8,14 +8,15 @@ Flow: trainer → `MetaEnvironment.reset(environment=...)` → the adapter of th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar
 
 from multienv.errors import OrderError
 from multienv.router.adapter import RESERVED_MEMBERS, EnvironmentAdapter
 from multienv.router.naming import python_names
+from multienv.router.presentation import Content
 from multienv.router.routes import unknown_environment
-from multienv.types import Column, Episode, JSONObject
+from multienv.types import Column, Episode, JSONObject, ToolCallError
 
 
 class MetaEnvironment:
@@ -28,7 +29,7 @@ class MetaEnvironment:
         self._adapters: dict[str, EnvironmentAdapter] = {}
         self._current: EnvironmentAdapter | None = None
 
-    def reset(self, /, **row: Any) -> str:
+    def reset(self, /, **row: Any) -> Content:
         """Route to the row's environment and start an episode there.
 
         Args:
@@ -94,17 +95,22 @@ class MetaEnvironment:
         if self._current is not None:
             self._current._release()  # noqa: SLF001 - the adapter hides it from TRL, not from this room
 
+    def _grade(self, message: str) -> Coroutine[Any, Any, None]:
+        """Make the coroutine that grades the policy's last plain message."""
+        return self._adapter()._grade(message)  # noqa: SLF001 - see `_release`
+
     def _adapter(self) -> EnvironmentAdapter:
         if self._current is None:
             raise OrderError("the meta environment was used before reset(environment=...)")
         return self._current
 
-    def _dispatch(self, environment: str, shown: str, tool: str, arguments: JSONObject) -> str:
+    def _dispatch(self, environment: str, shown: str, tool: str, arguments: JSONObject) -> Content:
         adapter = self._adapter()
         if adapter.environment != environment:
             own = ", ".join(self._tool_names[adapter.environment]) or "none"
-            return f"Error: {shown!r} is not a tool of this environment; its tools are: {own}"
-        return str(getattr(adapter, tool)(**arguments))
+            raise ToolCallError(f"{shown!r} is not a tool of this environment; its tools are: {own}")
+        content: Content = getattr(adapter, tool)(**arguments)
+        return content
 
 
 def make_meta_factory(factories: Mapping[str, type[EnvironmentAdapter]]) -> type[MetaEnvironment]:
@@ -130,7 +136,7 @@ def make_meta_factory(factories: Mapping[str, type[EnvironmentAdapter]]) -> type
     return type("MetaEnvironment", (MetaEnvironment,), namespace)
 
 
-def _tool_methods(factory: type[EnvironmentAdapter]) -> dict[str, Callable[..., str]]:
+def _tool_methods(factory: type[EnvironmentAdapter]) -> dict[str, Callable[..., Content]]:
     """Return the tools of an adapter class: what it adds in public to `EnvironmentAdapter`."""
     return {
         name: member
@@ -153,10 +159,10 @@ def _shown_names(tools: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, s
     return {keys[key]: name for key, name in names.items()}
 
 
-def _forward(environment: str, tool: str, shown: str, original: Callable[..., str]) -> Callable[..., str]:
+def _forward(environment: str, tool: str, shown: str, original: Callable[..., Content]) -> Callable[..., Content]:
     """Make the method that forwards to the current adapter, looking to transformers like the adapter's own."""
 
-    def method(self: MetaEnvironment, /, **arguments: Any) -> str:
+    def method(self: MetaEnvironment, /, **arguments: Any) -> Content:
         return self._dispatch(environment, shown, tool, arguments)
 
     method.__name__ = method.__qualname__ = shown

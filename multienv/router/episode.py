@@ -21,7 +21,10 @@ class EpisodeRecorder:
         steps: The tool calls so far.
         failure: Why infrastructure ended the episode, or None.
         refusal: Why the episode was not started, or None.
+        truncation: Which limit ended the episode, or None.
+        opened_at: When the prompt was there, by `time.monotonic`.
         open_s: Seconds until the prompt was there.
+        num_late_calls: Tool calls that came after the end.
     """
 
     environment: str
@@ -30,7 +33,10 @@ class EpisodeRecorder:
     steps: list[Step] = field(default_factory=list)
     failure: str | None = None
     refusal: str | None = None
+    truncation: str | None = None
+    opened_at: float = 0.0
     open_s: float = 0.0
+    num_late_calls: int = 0
 
     @property
     def is_finished(self) -> bool:
@@ -40,12 +46,29 @@ class EpisodeRecorder:
     @property
     def is_over(self) -> bool:
         """True once no further tool call counts."""
-        return self.failure is not None or self.refusal is not None or self.is_finished
+        return self.is_finished or any(end is not None for end in (self.failure, self.refusal, self.truncation))
+
+    @property
+    def wants_no_more(self) -> bool:
+        """True when another turn of the policy could change nothing, and it has been told so where that helps.
+
+        Whoever reaches a limit reads it and may say a last word; whoever then goes on calling is not asked again.
+        """
+        return self.is_over and (self.truncation is None or self.num_late_calls > 0)
 
     def record(self, step: Step) -> None:
         """Write a step down; after the end nothing is added."""
         if not self.is_over:
             self.steps.append(step)
+
+    def record_lost(self, step: Step) -> None:
+        """Write down the step of which no result came; it may have ended the episode."""
+        self.steps.append(step)
+
+    def truncate(self, reason: str) -> None:
+        """Note that a limit ended the episode."""
+        if not self.is_over:
+            self.truncation = reason
 
     def fail(self, reason: str) -> None:
         """Note that infrastructure ended the episode. After `finished` nothing changes: the result is in."""
@@ -71,12 +94,14 @@ class EpisodeRecorder:
             status = EpisodeStatus.FAILED
         elif self.is_finished:
             status = EpisodeStatus.FINISHED
+        elif self.truncation is not None:
+            status = EpisodeStatus.TRUNCATED
         return Episode(
             environment=self.environment,
             task_id=self.task_id,
             session_id=self.session_id,
             steps=tuple(self.steps),
             status=status,
-            reason=self.refusal or self.failure or "",
+            reason=self.refusal or self.failure or self.truncation or "",
             open_s=self.open_s,
         )

@@ -19,7 +19,7 @@ def make_factory(route: Route) -> type[EnvironmentAdapter]:
     Returns:
         A subclass of `EnvironmentAdapter` named after the environment, with one public method per tool.
     """
-    tools = bind_tools(route.tools, taken=RESERVED_MEMBERS)
+    tools = bind_tools(route.listing.tools, spelling=route.presentation.spelling, taken=RESERVED_MEMBERS)
     namespace = {tool.name: tool.method for tool in tools}
     return type(
         route.name,
@@ -28,7 +28,7 @@ def make_factory(route: Route) -> type[EnvironmentAdapter]:
             **namespace,
             "__doc__": f"Adapter of environment {route.name!r}.",
             "_route": route,
-            "_warned": set(),
+            "_method_names": {tool.spec.name: tool.name for tool in tools},
             "environment": route.name,
         },
     )

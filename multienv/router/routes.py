@@ -6,11 +6,13 @@ Flow: `meta` builds one `Route` per environment; `factory` and `dispatch` make a
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from multienv.errors import RoutingError, nearest
-from multienv.types import JSONObject, ToolOutput, ToolSpec, task_id
+from multienv.router.presentation import Presentation
+from multienv.specs import Limits
+from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput, task_id
 
 
 class RoutedSession(Protocol):
@@ -21,8 +23,12 @@ class RoutedSession(Protocol):
         """The session id, as the server logs it."""
 
     @property
-    def prompt(self) -> str:
-        """The prompt's text."""
+    def prompt(self) -> Prompt:
+        """The prompt."""
+
+    @property
+    def listing(self) -> ToolListing | None:
+        """The tools of its task; None where they are those of the environment."""
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once; raises `ToolRefused` or a `ServerError`."""
@@ -41,14 +47,20 @@ class Route:
     Attributes:
         name: Name of the environment in the mixture.
         split: The split its tasks come from.
-        tools: Its tools as published.
+        listing: Its tools as published: those that all tasks share, and those that some are known to have.
         open: Makes the coroutine that opens a session for a task index; called from the trainer's thread.
+        limits: What an episode may take.
+        presentation: How what it sends is shown to the policy.
+        warned: Environments whose first failed episode was told.
     """
 
     name: str
     split: str
-    tools: tuple[ToolSpec, ...]
+    listing: ToolListing
     open: Callable[[int], Coroutine[Any, Any, RoutedSession]]
+    limits: Limits = field(default_factory=Limits)
+    presentation: Presentation = field(default_factory=Presentation)
+    warned: set[str] = field(default_factory=set)
 
     def task_id(self, index: int) -> str:
         """Return the identity of a task, as the dataset's `task_id` column has it."""

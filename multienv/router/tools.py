@@ -12,11 +12,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from multienv.router.naming import python_names
+from multienv.router.presentation import Content
+from multienv.router.rollout_tools import ShownCall
 from multienv.router.schema import python_type
+from multienv.router.spelling import Spelling
 from multienv.sessions import session_loop
 from multienv.types import ToolSpec
 
@@ -24,6 +27,7 @@ _SECTION_WORDS: Final = re.compile("(Args|Returns|Raises):")  # inside a word to
 _SECTION_NAMES: Final = {"Args": "Arguments", "Returns": "Result", "Raises": "Errors"}
 _CHOICES: Final = re.compile(r"\(choices:", re.IGNORECASE)
 _TAKEN_PARAMETERS: Final = frozenset({"self", "return"})
+_AS_PUBLISHED: Final = Spelling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +43,28 @@ class BoundTool:
 
     spec: ToolSpec
     name: str
-    method: Callable[..., str]
+    method: Callable[..., Content]
     parameters: Mapping[str, str]
 
 
-def bind_tools(tools: Sequence[ToolSpec], *, taken: Collection[str]) -> list[BoundTool]:
+def bind_tools(
+    tools: Sequence[ToolSpec], *, taken: Collection[str], spelling: Spelling = _AS_PUBLISHED
+) -> list[BoundTool]:
     """Make one method per tool.
 
     Args:
         tools: The published tools, with distinct names.
+        spelling: How strings are written that are reserved in the policy's tokenizer.
         taken: Names a method must not have: the adapter's own members, and what TRL looks for.
 
     Returns:
         One `BoundTool` per tool, in order; none is lost.
     """
     names = python_names((tool.name for tool in tools), taken=taken, suffix="_tool")
-    return [_bind(tool, names[tool.name]) for tool in tools]
+    return [_bind(tool, names[tool.name], spelling) for tool in tools]
 
 
-def tool_coroutine(method: Any, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, str] | None:
+def tool_coroutine(method: Any, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Content] | None:
     """Return the coroutine that a bound tool would wait for, to be run on the session loop.
 
     Args:
@@ -67,21 +74,29 @@ def tool_coroutine(method: Any, arguments: Mapping[str, Any]) -> Coroutine[Any, 
     Returns:
         The coroutine; None for a tool of another making.
     """
+    if isinstance(method, ShownCall):
+        return method.coroutine(arguments)
     function = getattr(getattr(method, "__func__", None), "coroutine", None)
     return None if function is None else function(method.__self__, **arguments)
 
 
-def _bind(tool: ToolSpec, name: str) -> BoundTool:
+def _bind(published_tool: ToolSpec, name: str, spelling: Spelling) -> BoundTool:
+    tool = replace(
+        published_tool,
+        description=spelling.text(published_tool.description),
+        input_schema=spelling.json(dict(published_tool.input_schema)),
+    )
     properties = tool.input_schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS, suffix="_")
     published = {shown: name for name, shown in parameters.items()}
 
-    async def coroutine(self: Any, /, **arguments: Any) -> str:
+    async def coroutine(self: Any, /, **arguments: Any) -> Content:
         sent = {published.get(shown, shown): value for shown, value in arguments.items()}
-        return str(await self._call_tool(tool.name, sent))  # a method of that class
+        content: Content = await self._call_tool(tool.name, sent)  # a method of that class
+        return content
 
-    def method(self: Any, /, **arguments: Any) -> str:
+    def method(self: Any, /, **arguments: Any) -> Content:
         return session_loop().run(coroutine(self, **arguments))
 
     method.coroutine = coroutine  # type: ignore[attr-defined]  # what the method waits for; see `tool_coroutine`
@@ -90,7 +105,7 @@ def _bind(tool: ToolSpec, name: str) -> BoundTool:
     annotations = {parameters[key]: python_type(schema, tool.input_schema) for key, schema in properties.items()}
     method.__annotations__ = {**annotations, "return": str}
     method.__signature__ = _signature(tool, parameters, annotations)  # type: ignore[attr-defined]
-    return BoundTool(tool, name, method, parameters)
+    return BoundTool(published_tool, name, method, parameters)
 
 
 def _signature(tool: ToolSpec, parameters: Mapping[str, str], annotations: Mapping[str, Any]) -> inspect.Signature:

@@ -5,6 +5,6 @@ Flow: `dataset` and `router` → `EnvironmentClient` → a `Source` (a server, o
 
 from multienv.sessions.client import EnvironmentClient
 from multienv.sessions.ledger import Ledger, LiveSession, shut_down
-from multienv.sessions.loop import all_or_first_error, session_loop
+from multienv.sessions.loop import all_or_first_error, session_loop, within
 
-__all__ = ["EnvironmentClient", "Ledger", "LiveSession", "all_or_first_error", "session_loop", "shut_down"]
+__all__ = ["EnvironmentClient", "Ledger", "LiveSession", "all_or_first_error", "session_loop", "shut_down", "within"]

@@ -10,19 +10,59 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from multienv.sessions.protocol import ToolListing
-from multienv.types import ToolOutput, ToolRefused, ToolSpec
+from multienv.types import Image, Message, Parts, Prompt, TerminalTool, ToolListing, ToolOutput, ToolRefused, ToolSpec
 
 NO_OUTPUT = "(no output)"
-"""Shown to the policy when a result holds no text."""
+"""Shown to the policy when a result holds nothing."""
 
 
-def parse_text(blocks: Iterable[Mapping[str, Any]]) -> str:
-    """Join the text blocks by newlines; blocks of other kinds hold no text."""
-    texts = [block["text"] for block in blocks if block["type"] == "text"]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text block whose text is no string")
-    return "\n".join(texts)
+def parse_parts(blocks: Iterable[Mapping[str, Any]]) -> Parts:
+    """Read text and image blocks, in order; blocks of kinds that are not known are left out."""
+    parts: list[str | Image] = []
+    for block in blocks:
+        if block["type"] == "text":
+            parts.append(_string(block["text"], "a text block whose text"))
+        elif block["type"] == "image":
+            parts.append(Image(_string(block["data"], "an image block whose data"), str(block["mimeType"])))
+    return tuple(parts)
+
+
+def parse_prompt(blocks: Iterable[Mapping[str, Any]]) -> Prompt:
+    """Read the answer of `/prompt`."""
+    return (Message("user", parse_parts(blocks)),)
+
+
+def parse_messages(answer: Iterable[Mapping[str, Any]]) -> Prompt:
+    """Read the answer of `/messages`. A tool's result, which ORS puts into a user message, becomes its own."""
+    messages: list[Message] = []
+    names: dict[str, str] = {}
+    for message in answer:
+        blocks = list(message["blocks"])
+        calls = [block for block in blocks if block["type"] == "tool_call"]
+        names.update({str(block["id"]): str(block["name"]) for block in calls})
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        messages += [
+            Message("tool", parse_parts(block["blocks"]), tool=names.get(str(block["tool_call_id"]), ""))
+            for block in results
+        ]
+        if len(results) < len(blocks) or not blocks:
+            messages.append(
+                Message(
+                    role=str(message["role"]),
+                    parts=parse_parts(blocks),
+                    reasoning="\n".join(str(block["text"]) for block in blocks if block["type"] == "reasoning"),
+                    tool_calls=tuple((str(block["name"]), dict(block["input"])) for block in calls),
+                )
+            )
+    if not messages:
+        raise ValueError("a conversation without messages")
+    return tuple(messages)
+
+
+def _string(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is no string")
+    return value
 
 
 def parse_listing(answer: Mapping[str, Any]) -> ToolListing:
@@ -33,8 +73,9 @@ def parse_listing(answer: Mapping[str, Any]) -> ToolListing:
             ToolSpec(str(tool["name"]), str(tool.get("description") or ""), dict(tool.get("input_schema") or {}))
             for tool in answer["tools"]
         ),
-        terminal_tool=str(terminal["name"]) if terminal else None,
+        terminal_tool=TerminalTool(str(terminal["name"]), terminal.get("arg")) if terminal else None,
         supports_score_group=bool(answer.get("supports_score_group")),
+        has_messages=bool(answer.get("message_block_types")),  # servers without the route never say so
     )
 
 
@@ -48,11 +89,15 @@ def parse_output(answer: Mapping[str, Any]) -> ToolOutput:
         raise ToolRefused(str(answer.get("reason") or "not_found"), str(answer["error"]))
     output = answer["output"]
     metadata = output.get("metadata")
+    parts = parse_parts(output["blocks"])
+    has_images = any(isinstance(part, Image) for part in parts)
+    text = "\n".join(part for part in parts if isinstance(part, str))
     return ToolOutput(
-        text=parse_text(output["blocks"]) or NO_OUTPUT,
+        text=text if text or has_images else NO_OUTPUT,
         reward=_reward(output.get("reward")),
         finished=bool(output.get("finished", False)),
         metadata=dict(metadata) if isinstance(metadata, Mapping) else None,
+        parts=parts if has_images else (),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from multienv.errors import MultiEnvError, OrderError
@@ -20,13 +21,14 @@ from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
 from multienv.sessions.tasks import read_tasks
 from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
-from multienv.types import Task, ToolSpec
+from multienv.types import Task, ToolListing
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_PROBES = 8
 """Most sessions opened to learn the tools that only tasks have."""
+_MOST_LISTINGS = 256
 
 
 def make_source(name: str, spec: EnvSpec) -> Source:
@@ -43,6 +45,11 @@ def make_source(name: str, spec: EnvSpec) -> Source:
 class EnvironmentClient:
     """The blocking face of one environment. Connects at first use, fetches each thing once.
 
+    Attributes:
+        takes_messages: True for prompts as conversations, where the environment has them.
+        listings: What has been learnt about its tools: under None what all tasks share, and one task's listing for each
+            other set of tools that was met.
+
     Args:
         name: Name of the environment in the mixture.
         spec: Its declaration.
@@ -58,6 +65,8 @@ class EnvironmentClient:
         self.spec = spec
         self._ledger = ledger
         self.share_among(num_ranks)
+        self.takes_messages = False
+        self.listings: dict[int | None, ToolListing] = {}
         self._declared_source = source
         self._source: Source | None = None
         self._connected_source: Source | None = None
@@ -151,34 +160,43 @@ class EnvironmentClient:
                 raise
             raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
 
-    async def fetch_tools(self) -> tuple[ToolSpec, ...]:
+    async def fetch_tools(self) -> ToolListing:
         """Fetch the tools of the environment, those that only tasks have included.
 
         With `discover_task_tools` a few short sessions are opened for that; where it fails, the shared tools must do.
+        The tools of other tasks are learnt when their sessions open.
 
         Raises:
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
         return await self._discover_tools(await self._connected())
 
-    async def _discover_tools(self, source: Source) -> tuple[ToolSpec, ...]:
-        tools = {tool.name: tool for tool in (await self._in_time(source.list_tools())).tools}
+    async def _discover_tools(self, source: Source) -> ToolListing:
+        shared = await self._in_time(source.list_tools())
+        self.listings = {None: shared}
         if not self.spec.discover_task_tools:
-            return tuple(tools.values())
-        probes = (self._probe_tools(source, index) for index in self._probe_indices())
-        listings = await asyncio.gather(*probes, return_exceptions=True)
-        for listing in listings:
+            return shared
+        indices = self._probe_indices()
+        listings = await asyncio.gather(*(self._probe_tools(source, index) for index in indices), return_exceptions=True)
+        tools = {tool.name: tool for tool in shared.tools}
+        terminal = shared.terminal_tool
+        for index, listing in zip(indices, listings, strict=True):
             if isinstance(listing, BaseException):
                 logger.warning(
                     "environment %r: a session to discover task tools failed, going on without: %s", self.name, listing
                 )
                 continue
-            for tool in listing:
+            self.listings[index] = listing
+            terminal = terminal or listing.terminal_tool
+            for tool in listing.tools:
                 if tools.setdefault(tool.name, tool) != tool:
                     logger.warning(
-                        "environment %r: tool %r differs between tasks; the first form is shown", self.name, tool.name
+                        "environment %r: tool %r differs between tasks; MultiEnvGRPOTrainer shows each task its own "
+                        "form, TRL's trainer the first one",
+                        self.name,
+                        tool.name,
                     )
-        return tuple(tools.values())
+        return replace(shared, tools=tuple(tools.values()), terminal_tool=terminal)
 
     def _probe_indices(self) -> Sequence[int]:
         if self.spec.task_tools_discovery_index is not None:
@@ -187,17 +205,18 @@ class EnvironmentClient:
         if len(distinct) <= MAX_PROBES:
             return distinct
         logger.warning(
-            "environment %r: the tools of %d of its %d tasks were looked up; tools that only others have are not shown",
+            "environment %r: the tools of %d of its %d tasks were looked up; those of others are learnt at their reset, "
+            "and only MultiEnvGRPOTrainer shows them",
             self.name,
             MAX_PROBES,
             len(distinct),
         )
         return [distinct[i * (len(distinct) - 1) // (MAX_PROBES - 1)] for i in range(MAX_PROBES)]
 
-    async def _probe_tools(self, source: Source, index: int) -> tuple[ToolSpec, ...]:
+    async def _probe_tools(self, source: Source, index: int) -> ToolListing:
         live = await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
         try:
-            return (await live.list_tools()).tools
+            return await live.list_tools()
         finally:
             await live.close()
 
@@ -220,7 +239,14 @@ class EnvironmentClient:
         return await self._open_anew(index)
 
     async def _open_anew(self, index: int) -> LiveSession:
-        return await self.opener.open(await self._connected(), index)
+        self.opener.takes_messages = self.takes_messages and any(
+            listing.has_messages for listing in self.listings.values()
+        )
+        live = await self.opener.open(await self._connected(), index)
+        is_new = live.listing is not None and live.listing not in self.listings.values()
+        if live.listing is not None and is_new and len(self.listings) < _MOST_LISTINGS:
+            self.listings[index] = live.listing
+        return live
 
     def open_ahead(self, index: int) -> None:
         """Start opening a session that the next `open` for this task will get."""

@@ -16,17 +16,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from openreward.environments import Environment
+from openreward.environments import Environment, Toolset
 from openreward.environments.session import call_session_tool, list_session_tools
 from openreward.environments.utils import run_user_callable
 
 from multienv.errors import MultiEnvError, ServerError, SessionError
-from multienv.sessions.blocks import parse_listing, parse_output, parse_text
+from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
 from multienv.sessions.keys import masked, plain_secrets, secret_values
 from multienv.sessions.loop import EventLoopThread
-from multienv.sessions.protocol import ToolListing
+from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec
-from multienv.types import JSONObject, ToolOutput, ToolRefused
+from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput, ToolRefused
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class InProcessSource:
 
     async def connect(self) -> None:
         """Start the loop."""
+        toolset_class(self._name, self._spec.toolset)
         if self._loop is None:
             self._loop = EventLoopThread(f"multienv-{self._name}")
 
@@ -71,14 +72,20 @@ class InProcessSource:
     async def open(self, split: str, index: int) -> InProcessSession:
         """Construct the environment for one task and start its `setup()`."""
 
-        async def construct() -> Environment:
+        async def construct() -> tuple[Environment, Toolset | None]:
             spec = through_json(await run_user_callable(self._class.get_task, split, index))
-            return await run_user_callable(self._class, task_spec=spec, secrets=plain_secrets(self._spec))
+            environment = await run_user_callable(self._class, task_spec=spec, secrets=plain_secrets(self._spec))
+            made = toolset_class(self._name, self._spec.toolset)
+            return environment, made and made(environment)
 
-        environment = await self.run(construct(), f"opening a session for task {index} of split {split!r}")
-        session = InProcessSession(self, environment)
+        made = await self.run(construct(), f"opening a session for task {index} of split {split!r}")
+        session = InProcessSession(self, *made)
         await self.run(session.start(), "starting setup()")
         return session
+
+    async def list_required_secrets(self) -> tuple[str, ...]:
+        """Return nothing: a class does not say which secrets it needs."""
+        return ()
 
     async def aclose(self) -> None:
         """Stop the loop."""
@@ -109,9 +116,10 @@ class InProcessSource:
 class InProcessSession:
     """One instance of the class, with what a server keeps beside it."""
 
-    def __init__(self, source: InProcessSource, environment: Environment) -> None:
+    def __init__(self, source: InProcessSource, environment: Environment, toolset: Toolset | None) -> None:
         self._source = source
         self._environment = environment
+        self._toolset = toolset
         self._id = str(uuid.uuid4())
         self._setup: asyncio.Task[None] | None = None  # lives on the environment's own loop
 
@@ -124,20 +132,26 @@ class InProcessSession:
         """Start `setup()` in the background, as the server does."""
         self._setup = asyncio.ensure_future(run_user_callable(self._environment.setup))
 
-    async def prompt(self) -> str:
-        """Return the prompt's text, once `setup()` is done."""
+    async def prompt(self) -> Prompt:
+        """Return the prompt as one user message, once `setup()` is done."""
+        return parse_prompt(await self._dumped(self._environment.get_prompt))
 
+    async def messages(self) -> Prompt:
+        """Return the prompt as a conversation, once `setup()` is done."""
+        return parse_messages(await self._dumped(self._environment.get_messages))
+
+    async def _dumped(self, method: Callable[[], Any]) -> list[Any]:
         async def fetch() -> Any:
             await self._ready()
-            return [block.model_dump(mode="json") for block in await run_user_callable(self._environment.get_prompt)]
+            return [item.model_dump(mode="json") for item in await run_user_callable(method)]
 
-        return parse_text(await self._source.run(fetch(), "fetching the prompt"))
+        return list(await self._source.run(fetch(), "fetching the prompt"))
 
     async def list_tools(self) -> ToolListing:
         """Return the tools of this session's task."""
 
         async def listing() -> Any:
-            return (await list_session_tools(self._environment, None)).model_dump(mode="json")
+            return (await list_session_tools(self._environment, self._toolset)).model_dump(mode="json")
 
         return parse_listing(await self._source.run(listing(), "listing the task's tools"))
 
@@ -150,7 +164,7 @@ class InProcessSession:
 
         async def call() -> Any:
             await self._ready()
-            result = await call_session_tool(self._environment, None, tool, through_json(arguments))
+            result = await call_session_tool(self._environment, self._toolset, tool, through_json(arguments))
             return json.loads(result.model_dump_json())
 
         return parse_output(await self._source.run(call(), f"calling tool {tool!r}"))

@@ -103,5 +103,6 @@ def masked(text: str, secrets: Collection[str]) -> str:
 
 
 def secret_values(spec: EnvSpec, key: str | None) -> frozenset[str]:
-    """Return what must never be shown: the key and the values of the secrets."""
-    return frozenset(value for value in (key, *plain_secrets(spec).values()) if value)
+    """Return what must never be shown: the key, and the values of the secrets and of the environment variables."""
+    overrides = (value.get_secret_value() for value in (spec.env_overrides or {}).values())
+    return frozenset(value for value in (key, *plain_secrets(spec).values(), *overrides) if value)

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from multienv.errors import ServerError, SessionError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.loop import session_loop, within
-from multienv.sessions.protocol import Session, Source, ToolListing
+from multienv.sessions.protocol import Session, Source
 from multienv.sessions.retries import retrying
 from multienv.sessions.signals import TerminationHandler
 from multienv.sessions.slots import Slots, share
 from multienv.specs import Limits
-from multienv.types import JSONObject, ToolOutput
+from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,7 +37,8 @@ class LiveSession:
     """A session with its time limits. After a `ServerError` it is of no more use and closes by itself.
 
     Attributes:
-        prompt: The prompt's text; empty until it has been fetched.
+        prompt: The prompt; empty until it has been fetched.
+        listing: What the session says about its tools; None until it has been asked.
     """
 
     def __init__(self, ledger: Ledger, name: str, session: Session, limits: Limits) -> None:
@@ -49,7 +50,8 @@ class LiveSession:
         self._breaker: CircuitBreaker | None = None
         self._slots: Sequence[Slots] = ()
         self._running: set[asyncio.Future[Any]] = set()
-        self.prompt = ""
+        self.prompt: Prompt = ()
+        self.listing: ToolListing | None = None
 
     def watch(self, breaker: CircuitBreaker, slots: Sequence[Slots]) -> None:
         """Report how calls fare to a breaker, and give slots back when the session closes."""
@@ -61,13 +63,16 @@ class LiveSession:
         """The session id, as the server logs it."""
         return self._session.id
 
-    async def fetch_prompt(self) -> None:
-        """Fetch the prompt; see `Session.prompt`."""
-        self.prompt = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.prompt())
+    async def fetch_prompt(self, *, as_messages: bool = False) -> None:
+        """Fetch the prompt; see `Session.prompt` and `Session.messages`."""
+        prompt = self._session.messages() if as_messages else self._session.prompt()
+        self.prompt = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", prompt)
 
     async def list_tools(self) -> ToolListing:
-        """Return the task's tools; see `Session.list_tools`."""
-        return await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", self._session.list_tools())
+        """Fetch the task's tools; see `Session.list_tools`."""
+        tools = self._session.list_tools()
+        self.listing = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", tools)
+        return self.listing
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool; see `Session.call`."""

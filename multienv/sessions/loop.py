@@ -120,8 +120,8 @@ class EventLoopThread:
             self.loop.close()
 
 
-async def within(seconds: float, awaitable: Awaitable[T]) -> T:
-    """Await something for so long; past that it is cancelled, and not waited for even if it lingers.
+async def within(seconds: float | None, awaitable: Awaitable[T]) -> T:
+    """Await something for so long, None for ever; past that it is cancelled, and not waited for even if it lingers.
 
     Raises:
         TimeoutError: The time is up.

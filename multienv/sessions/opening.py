@@ -6,6 +6,7 @@ Flow: `EnvironmentClient.open` → `Opener.open` → `Ledger.open` → the sourc
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from asyncio_throttle import Throttler
 
@@ -17,9 +18,14 @@ from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
 from multienv.specs import EnvSpec
 
+logger = logging.getLogger(__name__)
+
 
 class Opener:
     """Opens the sessions of one environment. Its coroutines run on the session loop.
+
+    Attributes:
+        takes_messages: True for prompts as conversations, where the environment has them.
 
     Args:
         name: Name of the environment in the mixture.
@@ -31,6 +37,8 @@ class Opener:
     def __init__(self, name: str, spec: EnvSpec, ledger: Ledger, num_ranks: int = 1) -> None:
         self.name = name
         self.breaker = CircuitBreaker(name, spec.limits)
+        self.takes_messages = False
+        self._has_told = False
         self._spec = spec
         self._ledger = ledger
         limits = spec.limits
@@ -79,11 +87,28 @@ class Opener:
                 limits = self._spec.limits
                 live = await self._ledger.open(self.name, source, limits, split=self._spec.split, index=index)
                 try:
-                    await live.fetch_prompt()
+                    await self._fetch(live)
                 except BaseException:
                     await live.close()
                     raise
                 return live
+
+    async def _fetch(self, live: LiveSession) -> None:
+        """Fetch what an episode starts with: the prompt, and the tools of its task."""
+        listing = asyncio.ensure_future(live.list_tools()) if self._spec.discover_task_tools else None
+        try:
+            await live.fetch_prompt(as_messages=self.takes_messages)
+            if listing is not None:
+                await asyncio.wait({listing})
+        finally:
+            if listing is not None and not listing.done():
+                listing.cancel()
+        if listing is not None and not listing.cancelled() and (error := listing.exception()):
+            if not isinstance(error, ServerError):
+                raise error
+            level = logging.DEBUG if self._has_told else logging.WARNING
+            self._has_told = True
+            logger.log(level, "environment %r: a task's tools are not known, the shared ones are: %s", self.name, error)
 
 
 async def _take(slots: list[Slots]) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from typing import Any, Final
 
 import aiohttp
@@ -22,15 +21,15 @@ from openreward.api.environments.client import AsyncEnvironment, AsyncSession, m
 from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 
 from multienv.errors import ServerError, UnknownEnvironmentError, nearest
-from multienv.sessions.blocks import parse_listing, parse_output, parse_text
+from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
 from multienv.sessions.calls import post_call
 from multienv.sessions.faults import translated
 from multienv.sessions.http_client import make_client
 from multienv.sessions.keys import api_key_for, secret_values, session_secrets
 from multienv.sessions.probe import probe
-from multienv.sessions.protocol import ToolListing
+from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec, TargetKind
-from multienv.types import JSONObject, ToolOutput
+from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +69,12 @@ class HttpSource:
             UnknownEnvironmentError: The server does not hold the declared `env_name`.
             ProtocolError: The server does not speak ORS.
         """
+        toolset_class(self._name, self._spec.toolset)
         target = str(self._spec.target)
         if self._spec.kind is TargetKind.CATALOGUE:
             self._url = openreward.AsyncOpenReward(api_key="unused").session_base_url
             self._key = api_key_for(self._name, self._spec, self._url)
-            self._variant = self._spec.env_name and self._spec.env_name.casefold()
+            self._variant = self._spec.served_name or None
             namespace, _, deployment = target.partition("/")
         else:
             self._url = target
@@ -88,7 +88,7 @@ class HttpSource:
 
     def _choose(self, listed: Sequence[str] | None) -> str | None:
         """Choose among a server's environments; its first one is the default, as for the server itself."""
-        wanted = self._spec.env_name
+        wanted = self._spec.variant or self._spec.env_name
         if listed is None:
             return wanted and wanted.casefold()
         if wanted is None:
@@ -144,7 +144,16 @@ class HttpSource:
             secrets = session_secrets(self._spec, self._key, self._url, WELL_KNOWN_SECRETS)
             # The SDK adds a key it is given to the secrets; only the platform's own environments may have it there.
             in_secrets = self._key if self._spec.kind is TargetKind.CATALOGUE else None
-            session = _Session(sdk, secrets=secrets, api_key=in_secrets, split=split, index=index)
+            overrides = {key: value.get_secret_value() for key, value in (self._spec.env_overrides or {}).items()}
+            session = _Session(
+                sdk,
+                secrets=secrets,
+                api_key=in_secrets,
+                split=split,
+                index=index,
+                toolset_name=self._spec.toolset,
+                env_overrides=overrides or None,
+            )
             session.api_key = self._key
             try:
                 await session.__aenter__()
@@ -152,6 +161,22 @@ class HttpSource:
                 await session.__aexit__()
                 raise
             return HttpSession(session, self._translated)
+
+    async def list_required_secrets(self) -> tuple[str, ...]:
+        """Return the names of the secrets a session needs; none for a server that is reached by its URL.
+
+        Source:
+            `GET /v1/environments/{owner}/{name}/required-secrets` of the platform's API.
+        """
+        sdk = self._connected()
+        if self._spec.kind is not TargetKind.CATALOGUE:
+            return ()
+        url = str(openreward.AsyncOpenReward(api_key="unused").base_url)
+        key = api_key_for(self._name, self._spec, url)
+        with translated(self._name, url, "asking which secrets it needs", secret_values(self._spec, key)):
+            async with make_client(url) as client:
+                asked = AsyncEnvironment(sdk.namespace, sdk.name, sdk.variant, client, api_key=key, api_client=client)
+                return tuple(str(name) for name in await asked.list_required_secrets())
 
     async def aclose(self) -> None:
         """Close the HTTP client."""
@@ -193,14 +218,38 @@ class HttpSession:
         """The session id, as the server logs it."""
         return str(self._sdk.sid)
 
-    async def prompt(self) -> str:
-        """Return the prompt's text.
+    async def prompt(self) -> Prompt:
+        """Return the prompt as one user message.
 
         Source:
             `GET /{environment}/prompt`.
         """
         with self._translated("fetching the prompt"):
-            return parse_text(map(asdict, await self._sdk.get_prompt()))
+            return parse_prompt(await self._get("/prompt"))
+
+    async def messages(self) -> Prompt:
+        """Return the prompt as a conversation.
+
+        Source:
+            `GET /{environment}/messages`.
+        """
+        with self._translated("fetching the prompt"):
+            return parse_messages(await self._get("/messages"))
+
+    async def _get(self, path: str) -> Any:
+        """Ask for something of the session, until it is known to be dead."""
+        sdk = self._sdk
+        return await sdk._run_or_die(  # noqa: SLF001 - a contract test pins it
+            request_retryable(
+                sdk.client,
+                "GET",
+                sdk._env_path(path),  # noqa: SLF001 - see above
+                expect_json=True,
+                sid=sdk.sid,
+                deployment=sdk.deployment,
+                token=sdk.api_key,
+            )
+        )
 
     async def list_tools(self) -> ToolListing:
         """Return the tools of this session's task.
@@ -209,17 +258,12 @@ class HttpSession:
             `GET /{environment}/task_tools`, or `/tools` where the server does not have it.
         """
         with self._translated("listing the task's tools"):
-            tools = await self._sdk.list_tools()
-            terminal = await self._sdk.terminal_tool()
-            return parse_listing(
-                {
-                    "tools": [
-                        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-                        for tool in tools
-                    ],
-                    "terminal_tool": terminal and {"name": terminal.name},
-                }
-            )
+            try:
+                return parse_listing(await self._get("/task_tools"))
+            except aiohttp.ClientResponseError as error:
+                if error.status != 404:  # noqa: PLR2004 - not found
+                    raise
+            return parse_listing(await self._get("/tools"))
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once.

@@ -7,25 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from multienv.types import JSONObject, ToolOutput, ToolSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ToolListing:
-    """What an environment, or one of its sessions, says about its tools.
-
-    Attributes:
-        tools: The tools the policy may call, in the published order.
-        terminal_tool: Name of the tool that grades the policy's last plain message, or None.
-        supports_score_group: True when the environment scores whole groups.
-    """
-
-    tools: tuple[ToolSpec, ...]
-    terminal_tool: str | None = None
-    supports_score_group: bool = False
+from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput
 
 
 class Session(Protocol):
@@ -35,8 +19,11 @@ class Session(Protocol):
     def id(self) -> str:
         """The session id, as the server logs it."""
 
-    async def prompt(self) -> str:
-        """Return the prompt, waiting for the environment's `setup()`."""
+    async def prompt(self) -> Prompt:
+        """Return the prompt as one user message, waiting for the environment's `setup()`."""
+
+    async def messages(self) -> Prompt:
+        """Return the prompt as a conversation; one user message where the environment has none."""
 
     async def list_tools(self) -> ToolListing:
         """Return the tools of this session's task."""
@@ -86,3 +73,6 @@ class Source(Protocol):
 
     async def aclose(self) -> None:
         """Let go of everything but the sessions."""
+
+    async def list_required_secrets(self) -> Sequence[str]:
+        """Return the names of the secrets a session needs, where that is published anywhere."""

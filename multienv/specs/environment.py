@@ -35,6 +35,7 @@ Secret: TypeAlias = SecretStr | tuple[SecretStr, tuple[str, ...]]
 _SECRET_FORMS = {
     "api_key": "a string",
     "secrets": "a mapping from a name to a value, or to (value, [allowed domains])",
+    "env_overrides": "a mapping from the name of a variable to its value, a string",
 }
 
 
@@ -94,14 +95,21 @@ class EnvSpec(BaseModel):
         secrets: Secrets of the session, by name; a value may be `(value, [allowed domains])`. For catalogue targets
             without `secrets` the key is forwarded as the secret `api_key`, as TRL does.
         env_name: The environment on a server that holds several, without regard to case; by default its first one.
+        variant: The SDK's word for the environment on a server that holds several; chooses the routes where `env_name`
+            and it differ, and `env_name` is then the name of the deployment only.
+        toolset: One of the SDK's toolsets (`"claude-code"`, `"codex"`, ...) that each session is opened with; its tools
+            take the place of the environment's own of the same name.
+        env_overrides: Environment variables of the environment's container, set when a session is created. Their values
+            are treated as secrets.
         include_metadata: Promote the keys of the task specs to dataset columns, where their types agree.
-        discover_task_tools: Open a short session to learn the tools that only tasks have.
-        task_tools_discovery_index: The task whose session is opened for that.
+        discover_task_tools: Learn the tools that only tasks have: those of each session when it opens, and of a few
+            tasks before training.
+        task_tools_discovery_index: The one task that is asked before training.
         system_prompt: System message of this environment's prompts, instead of the mixture's.
         reward_weight: Weight of this environment's rewards.
         reward_funcs: The user's reward functions for this environment; each sees this environment's rows only.
         use_environment_reward: False leaves the reward that the environment itself gives out of the training.
-        limits: How long each phase of a session may take.
+        limits: How many sessions, how long each phase and each episode may take, and how much is shown.
 
     Raises:
         SpecError: An option is unknown or cannot be right.
@@ -120,6 +128,9 @@ class EnvSpec(BaseModel):
     api_key: SecretStr | None = None
     secrets: Mapping[str, Secret] | None = None
     env_name: Annotated[str, Field(min_length=1)] | None = None
+    variant: Annotated[str, Field(min_length=1)] | None = None
+    toolset: Annotated[str, Field(min_length=1)] | None = None
+    env_overrides: Mapping[str, SecretStr] | None = None
     include_metadata: StrictBool = True
     discover_task_tools: StrictBool = True
     task_tools_discovery_index: Annotated[int, Field(ge=0, strict=True)] | None = None
@@ -162,10 +173,15 @@ class EnvSpec(BaseModel):
                 "the split, or indices for chosen ones"
             )
         if self.kind is TargetKind.IN_PROCESS:
-            for option in ("api_key", "env_name"):
+            for option in ("api_key", "env_name", "variant", "env_overrides"):
                 if getattr(self, option) is not None:
                     raise ValueError(f"{option} is for servers; an Environment class runs in this process without one")
         return self
+
+    @property
+    def served_name(self) -> str:
+        """The declared environment on its server, folded; empty for the server's default."""
+        return (self.variant or self.env_name or "").casefold()
 
     @property
     def kind(self) -> TargetKind:

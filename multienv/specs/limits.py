@@ -16,7 +16,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class Limits(BaseModel):
-    """What one environment's sessions may take. The defaults suit sandboxes that need half a minute to start.
+    """What one environment's sessions and episodes may take. The defaults suit sandboxes that need half a minute to start.
 
     Several ranks share counts and rates among them. Neither the SDK nor TRL bounds any of this.
 
@@ -32,6 +32,12 @@ class Limits(BaseModel):
         prompt_timeout_s: From there until the prompt is there; waits for the environment's `setup()`.
         tool_timeout_s: One tool call. The session is lost when it is exceeded: the server still holds the tool.
         close_timeout_s: Closing a session. Exceeding it costs nothing but the wait.
+        max_tool_calls: Most tool calls of an episode; one more ends it as truncated. None for TRL's limit alone, which is
+            the same for all environments.
+        episode_timeout_s: From the prompt until the episode ends as truncated; a tool call that is running then is
+            given up. None for no limit.
+        max_observation_chars: Most characters of a tool's result that the policy is shown; head and tail are kept. None
+            for no limit.
         failure_window: How many of the last sessions and calls the circuit breaker looks at.
         failure_threshold: The share of them that must have failed for the environment to be left alone; None to go on
             trying whatever happens.
@@ -52,6 +58,9 @@ class Limits(BaseModel):
     prompt_timeout_s: Seconds = 600.0
     tool_timeout_s: Seconds = 600.0
     close_timeout_s: Seconds = 15.0
+    max_tool_calls: Count | None = None
+    episode_timeout_s: Seconds | None = None
+    max_observation_chars: Annotated[int, Field(ge=200)] | None = None
     failure_window: Count = 20
     failure_threshold: Annotated[float, Field(gt=0, le=1)] | None = 0.5
     cool_down_s: Seconds = 30.0

@@ -138,7 +138,7 @@ def _declared_tasks(name: str, spec: EnvSpec) -> TaskSet:
         indices: range | frozenset[int] = frozenset(spec.indices)
     else:
         indices = range(spec.num_tasks if spec.num_tasks is not None else 2**62)
-    return TaskSet(name, server_identity(spec.target), (spec.env_name or "").casefold(), spec.split, indices)
+    return TaskSet(name, server_identity(spec.target), spec.served_name, spec.split, indices)
 
 
 def check_disjoint(task_sets: Iterable[TaskSet]) -> None:

@@ -224,9 +224,10 @@ class _Inspection:
     async def _prompt(self) -> str:
         live = await self._session()
         await live.fetch_prompt()
-        if not live.prompt.strip():
-            raise _Broken("the prompt holds no text")
-        return f"{len(live.prompt)} characters"
+        parts = [part for message in live.prompt for part in message.parts]
+        if not any(part.strip() if isinstance(part, str) else part.data for part in parts):
+            raise _Broken("the prompt holds nothing")
+        return f"{sum(len(part) for part in parts if isinstance(part, str))} characters"
 
     async def _unknown_tool(self) -> str:
         return await self._is_refused(_NO_SUCH_TOOL, {})

@@ -9,16 +9,18 @@ Flow: `async_kwargs` makes the factories → TRL pickles them → in its rollout
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from multienv.errors import OrderError, ServerError
 from multienv.meta import MultiEnvSpec
-from multienv.router import EnvironmentAdapter, Route, make_factory
+from multienv.router import EnvironmentAdapter, make_factory
+from multienv.router.presentation import Content
 from multienv.router.routes import RoutedSession
 from multienv.sessions import EnvironmentClient, LiveSession
 from multienv.sessions.ledger import termination
-from multienv.types import JSONObject, ToolSpec
+from multienv.types import JSONObject, ToolListing
 
 
 class AsyncAdapter(EnvironmentAdapter):
@@ -34,7 +36,7 @@ class AsyncAdapter(EnvironmentAdapter):
         self._row: JSONObject | None = None
         self._last_session: RoutedSession | None = None
 
-    def reset(self, /, **row: Any) -> str:
+    def reset(self, /, **row: Any) -> Content:
         """Open a session for the row's task and return the prompt, or note the row if opening is deferred.
 
         Args:
@@ -53,7 +55,7 @@ class AsyncAdapter(EnvironmentAdapter):
         self._row = row
         return ""
 
-    async def _open_deferred(self) -> str:
+    async def _open_deferred(self) -> Content:
         """Open the session for the row that `reset` noted, and return the prompt; awaited on any loop."""
         row, self._row = self._row, None
         if row is None:
@@ -64,8 +66,8 @@ class AsyncAdapter(EnvironmentAdapter):
         return await asyncio.wrap_future(future)
 
     async def _close_session(self) -> None:
-        if self._session is not None:
-            self._last_session = self._session
+        if self._play.session is not None:
+            self._last_session = self._play.session
         await super()._close_session()
 
     async def _end(self) -> None:
@@ -104,13 +106,13 @@ class AsyncFactory:
     Args:
         spec: The mixture.
         name: The environment.
-        tools: Its tools as published, so that the other process need not ask for them.
+        listing: Its tools as published, so that the other process need not ask for them.
     """
 
-    def __init__(self, spec: MultiEnvSpec, name: str, tools: tuple[ToolSpec, ...]) -> None:
+    def __init__(self, spec: MultiEnvSpec, name: str, listing: ToolListing) -> None:
         self.spec = spec
         self.name = name
-        self.tools = tools
+        self.listing = listing
 
     def __call__(self) -> AsyncAdapter:
         """Make an adapter; the first call in a process makes its class. No server is asked for anything."""
@@ -138,8 +140,9 @@ class AsyncFactory:
     @cached_property
     def _adapter_class(self) -> type[AsyncAdapter]:
         declared = self.spec.environments[self.name]
-        route = Route(self.name, declared.split, self.tools, _FirstContact(self._client).open)
-        made = make_factory(route)
+        self._client.listings.setdefault(None, self.listing)
+        route = self.spec.route(self.name, self.listing)
+        made = make_factory(replace(route, open=_FirstContact(self._client).open))
         base = SelfScoringAdapter if declared.use_environment_reward else AsyncAdapter
         return type(self.name, (base, made), {"__doc__": made.__doc__})
 

@@ -39,7 +39,7 @@ def trainer_kwargs(spec: MultiEnvSpec) -> dict[str, Any]:
     return {
         "train_dataset": dataset.select(interleaved(list(dataset[Column.ENVIRONMENT]))),
         "environment_factory": {
-            name: AsyncFactory(spec, name, made._route.tools)  # noqa: SLF001 - hidden from TRL, not from this library
+            name: AsyncFactory(spec, name, made._route.listing)  # noqa: SLF001 - hidden from TRL, not from this library
             for name, made in spec.environment_factory.items()
         },
         "reward_funcs": _reward_funcs(spec),

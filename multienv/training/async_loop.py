@@ -18,9 +18,13 @@ from typing import Any
 
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
-from multienv.router.tools import tool_coroutine
+from multienv.router.grading import last_plain_message
+from multienv.router.presentation import text_of
+from multienv.router.rollout_tools import RolloutTools, ShownCall
 from multienv.sessions import session_loop
 from multienv.training.async_adapter import AsyncAdapter, AsyncFactory
+from multienv.training.offers import with_conversation
+from multienv.types import Column
 
 _NO_LIMIT = 1_000_000
 
@@ -44,11 +48,14 @@ class ConcurrentRolloutLoop(_AsyncRolloutLoop):  # type: ignore[misc]  # TRL is 
             for name, factory in factories.items()
         }
         super().__init__(environment_factory=deferring or environment_factory, **options)
+        for factory in factories.values():
+            if isinstance(factory, AsyncFactory):
+                factory.spec.present_to(self.tokenizer, chat_template=self.chat_template, has_conversations=True)
 
     def _make(self, factory: AsyncFactory) -> AsyncAdapter:
         adapter = factory()
         # A rollout is told from its tools; without any it cannot be, and its session is opened by `reset`.
-        adapter._is_deferred = bool(factory.tools)  # noqa: SLF001 - hidden from TRL, not from this library
+        adapter._is_deferred = bool(factory.listing.tools)  # noqa: SLF001 - hidden from TRL, not from this library
         self._adapters.append(adapter)
         return adapter
 
@@ -63,14 +70,22 @@ class ConcurrentRolloutLoop(_AsyncRolloutLoop):  # type: ignore[misc]  # TRL is 
                 await room.enter_async_context(limit)
             try:
                 await self._open(adapter, prompt)
-                awaited = {name: _awaited(tool) for name, tool in tool_dict.items()}
-                return await super()._generate_one(prompt, awaited, tools, group_id)
+                standalone = {name: tool for name, tool in tool_dict.items() if _adapter(tool) is None}
+                offered = adapter._offered()  # noqa: SLF001 - hidden from TRL, not from this library
+                shown = [*(tool for tool in tools if _adapter(tool) is None), *offered.functions]
+                played = await super()._generate_one(prompt, _Awaited(adapter, standalone), shown, group_id)
+                if (message := last_plain_message(played[0])) is not None:
+                    await session_loop().await_here(adapter._grade(message))  # noqa: SLF001 - see above
+                return played
             finally:
                 adapter._release()  # noqa: SLF001 - the last step is recorded, and with it the reward
 
     async def _open(self, adapter: AsyncAdapter, prompt: list[dict[str, Any]]) -> None:
         started = time.monotonic()
-        complete(prompt, await adapter._open_deferred())  # noqa: SLF001 - hidden from TRL, not from this library
+        observation = await adapter._open_deferred()  # noqa: SLF001 - hidden from TRL, not from this library
+        if conversation := adapter._opened_conversation():  # noqa: SLF001 - see above
+            prompt[:] = with_conversation({Column.PROMPT: prompt}, conversation)[Column.PROMPT]
+        complete(prompt, text_of(observation))
         self._rates["env/reset_s"][0] += time.monotonic() - started  # TRL has counted the reset, which took no time
 
     async def _generate_loop(self, stop_event: asyncio.Event) -> None:
@@ -132,18 +147,19 @@ def _adapter(tool: Any) -> AsyncAdapter | None:
     return owner if isinstance(owner, AsyncAdapter) else None
 
 
-def _awaited(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an environment's tool as a coroutine function, which needs no thread and can be cancelled."""
-    if _adapter(tool) is None:
-        return tool
+class _Awaited(RolloutTools):
+    """A rollout's tools as coroutine functions, which need no thread and can be cancelled."""
 
-    @functools.wraps(tool)
-    async def call(**arguments: Any) -> Any:
-        coroutine = tool_coroutine(tool, arguments)
-        assert coroutine is not None  # noqa: S101 - every tool of an adapter has one
-        return await session_loop().await_here(coroutine)
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the tool of that name; TRL looks tools up in this way."""
+        tool = super().get(name, default)
+        if not isinstance(tool, ShownCall):
+            return tool
 
-    return call
+        async def call(**arguments: Any) -> str:
+            return text_of(await session_loop().await_here(tool.coroutine(arguments)))
+
+        return call
 
 
 async def _end(adapters: list[AsyncAdapter]) -> None:

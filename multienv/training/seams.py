@@ -1,6 +1,6 @@
 """Decides whether TRL is the TRL that the trainer was written for, seam by seam.
 
-The trainer overrides four private methods of `GRPOTrainer` and copies none. Where one has another signature than
+The trainer overrides five private methods of `GRPOTrainer` and copies none. Where one has another signature than
 expected, what hangs on it is switched off and TRL does it in its own way.
 
 Flow: `trainer` asks `missing_seams` once, when it is made.
@@ -14,6 +14,7 @@ from typing import Final
 
 SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "_generate_and_score_completions": ("self", "inputs"),
+    "_tokenize_prompts": ("self", "prompts"),
     "_tool_call_loop": (
         "self",
         "prompts",

@@ -18,7 +18,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec, several_functions
-from multienv.router import EnvironmentAdapter
+from multienv.router import EnvironmentAdapter, grade_last_messages
+from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
 from multienv.training.seams import missing_seams
@@ -40,6 +41,8 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         stop_when_finished: Do not ask a rollout for another turn once its environment has finished. Its completion then
             ends at the policy's own last token. Other rollouts keep their tokens, except that with sampling the random
             stream they draw from changes.
+        shows_schemas: Show each tool as its environment published it, and to each rollout the tools of its own task.
+            False shows the signatures of the adapters' methods, as TRL's own trainer does.
         read_ahead: Open the sessions of the epoch's next batch while the model is being optimised. Twice as many
             sessions are open; it turns itself off where the limits do not allow that.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
@@ -55,7 +58,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         `MultiEnvGRPOTrainer("Qwen/Qwen3-4B", GRPOConfig(...), spec=spec).train()`
     """
 
-    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and three switches
+    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and four switches
         self,
         model: Any,
         args: GRPOConfig | None = None,
@@ -63,6 +66,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         spec: MultiEnvSpec,
         is_concurrent: bool = True,
         stop_when_finished: bool = True,
+        shows_schemas: bool = True,
         read_ahead: bool = False,
         train_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
@@ -76,6 +80,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             raise SpecError(f"environment_factory and spec both have {', '.join(twice)}; give each its own name")
         self.spec = spec
         self._is_concurrent, self._stops_when_finished = is_concurrent, stop_when_finished
+        self._shows_schemas = shows_schemas
         self._batch_turns: FinishedRollouts | None = None
         self._check_seams()
         super().__init__(
@@ -85,6 +90,9 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             environment_factory={**spec.environment_factory, **others},
             reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
             **options,
+        )
+        spec.present_to(
+            self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas
         )
         spec.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
@@ -112,7 +120,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
         if missing:
-            self._is_concurrent = self._stops_when_finished = False
+            self._is_concurrent = self._stops_when_finished = self._shows_schemas = False
             listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
             warnings.warn(
                 f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
@@ -122,34 +130,59 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             )
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        rows: Sequence[Mapping[str, Any]] = inputs
         try:
-            if self._is_concurrent:
-                self._start_resets(inputs)
-            return super()._generate_and_score_completions(inputs)
+            if self._is_concurrent or self._shows_schemas:
+                rows = self._start_resets(inputs)
+            return super()._generate_and_score_completions(rows)
         finally:
+            withdraw(self)
             self._release_sessions()
 
-    def _start_resets(self, inputs: Sequence[Mapping[str, Any]]) -> None:
-        """Start the reset of every rollout of the batch, on the instance that TRL will give it."""
+    def _start_resets(self, inputs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Start the reset of every rollout of the batch, on the instance that TRL will give it.
+
+        Returns:
+            The rows, with the conversations of environments that have some.
+        """
         names: list[Any] = [row.get(Column.ENVIRONMENT) for row in inputs]
         if any(name not in self.environment_factories for name in names):
-            return  # TRL says what is wrong
+            return inputs  # TRL says what is wrong
         self.spec.check_sessions(Counter(name for name in names if name in self.spec.environments))
         taken: Counter[Any] = Counter()
+        environments: list[Any] = []
         for name, row in zip(names, inputs, strict=True):
             pool = self._environment_pool[name]
             if taken[name] == len(pool):
                 pool.append(self.environment_factories[name]())
             environment = pool[taken[name]]
             taken[name] += 1
+            environments.append(environment)
             if isinstance(environment, EnvironmentAdapter):
                 environment._start_reset(dict(row))  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+                if not self._is_concurrent:
+                    environment._opened_conversation()  # noqa: SLF001 - see above
+        if not self._shows_schemas:
+            return inputs
+        return [
+            with_conversation(row, environment._opened_conversation())  # noqa: SLF001 - see above
+            if isinstance(environment, EnvironmentAdapter)
+            else row
+            for row, environment in zip(inputs, environments, strict=True)
+        ]
+
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        if self._shows_schemas and self.environments and len(self.environments) == len(prompts):
+            offer_own_tools(self)
+        return super()._tokenize_prompts(prompts)
 
     def _tool_call_loop(self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, *rest: Any) -> Any:
         own: Any = self._sync_tool_dicts
+        if self._shows_schemas and self.environments:
+            self._sync_tool_dicts: Any = callable_tools(self)
         if self._is_concurrent:
-            turns = Turns(own, completions)
-            self._sync_tool_dicts: Any = [turns.wrap(rollout) for rollout in range(len(own))]
+            turns = Turns(self._sync_tool_dicts, completions)
+            self._sync_tool_dicts = [turns.wrap(rollout) for rollout in range(len(own))]
         if self._stops_when_finished and self.environments:
             self._batch_turns = FinishedRollouts(self.environments, completions)
         try:
@@ -202,6 +235,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         try:
+            grade_last_messages(self.environments or [], completions if self.environments else [])
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         finally:
             self._release_sessions()

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from multienv.router import EnvironmentAdapter
 from multienv.router.tools import tool_coroutine
 from multienv.sessions import session_loop
 
@@ -49,11 +50,13 @@ class Turns:
         self._pending: dict[int, deque[tuple[str, Any]]] = {}
         self._done_messages: dict[int, Mapping[str, Any]] = {}
 
-    def wrap(self, rollout: int) -> dict[str, Callable[..., Any]]:
+    def wrap(self, rollout: int) -> Mapping[str, Callable[..., Any]]:
         """Return one rollout's tools for TRL to call instead of its own."""
-        return {name: self._proxy(rollout, name, tool) for name, tool in self._tools[rollout].items()}
+        return _Proxies(self._tools[rollout], functools.partial(self._proxy, rollout))
 
-    def _proxy(self, rollout: int, name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
+    def _proxy(self, rollout: int, name: str) -> Callable[..., Any]:
+        tool = self._tools[rollout][name]
+
         @functools.wraps(tool)
         def call(**arguments: Any) -> Any:
             self._start_turn(rollout)
@@ -98,6 +101,22 @@ class Turns:
             session_loop().submit(_run_in_order(batch))
 
 
+class _Proxies(dict[str, Callable[..., Any]]):
+    """A table of tools whose entries are made when they are looked up; it has the names that the table behind has."""
+
+    def __init__(self, tools: Tools, make: Callable[[str], Callable[..., Any]]) -> None:
+        super().__init__()
+        self._tools = tools
+        self._make = make
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        self[name] = proxy = self._make(name)
+        return proxy
+
+
 def _calls(message: Mapping[str, Any], tools: Tools) -> list[tuple[str, Any]]:
     """Return the calls of a message that TRL will really make; the others it answers by itself."""
     calls = []
@@ -120,7 +139,7 @@ async def _run_in_order(batch: Sequence[tuple[_Started, Any]]) -> None:
 
 
 class FinishedRollouts:
-    """The rollouts of one tool loop whose environment has finished: they are not asked for another turn.
+    """The rollouts of one tool loop whose episode is over: they are not asked for another turn.
 
     Args:
         environments: The environment of each rollout.
@@ -146,10 +165,11 @@ class FinishedRollouts:
         return rollouts
 
     def is_finished(self, rollout: int) -> bool:
-        """True when the rollout's environment has declared its episode over."""
-        return (
-            getattr(self._environments[rollout], "finished", False) is True
-        )  # another class may have a tool of that name
+        """True when the rollout's episode is over, and another turn of the policy could change nothing."""
+        environment = self._environments[rollout]
+        if isinstance(environment, EnvironmentAdapter):
+            return environment._is_idle()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+        return getattr(environment, "finished", False) is True  # another class may have a tool of that name
 
     def trim(
         self, tool_mask: list[list[int]], completion_ids: list[list[int]], logprobs: list[list[float]] | None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from multienv.errors import SessionError
 from multienv.router import EnvironmentAdapter, Route, make_factory
-from multienv.sessions.protocol import ToolListing
-from multienv.types import JSONObject, ToolOutput, ToolRefused, ToolSpec
+from multienv.types import JSONObject, Message, Prompt, ToolCallError, ToolListing, ToolOutput, ToolRefused, ToolSpec
 
 ANSWER = ToolSpec("answer", "Answer.", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 
@@ -20,7 +19,8 @@ class ScriptedSession:
     """A session whose tool calls return, raise or refuse as written down."""
 
     script: Iterator[Any]
-    prompt: str = "Answer."
+    prompt: Prompt = (Message("user", ("Answer.",)),)
+    listing: ToolListing | None = None
     id: str = "session"
     calls: list[tuple[str, JSONObject]] = field(default_factory=list)
     is_closed: bool = False
@@ -45,7 +45,16 @@ def scripted_factory(
     name: str, outcomes: Sequence[Any] = (), tools: Sequence[ToolSpec] = (ANSWER,)
 ) -> type[EnvironmentAdapter]:
     """An adapter class whose every episode plays the same outcomes."""
-    return make_factory(Route(name, "train", tuple(tools), lambda _: ready(ScriptedSession(iter(outcomes)))))
+    listing = ToolListing(tuple(tools))
+    return make_factory(Route(name, "train", listing, lambda _: ready(ScriptedSession(iter(outcomes)))))
+
+
+def said(tool: Callable[..., Any], **arguments: Any) -> str:
+    """What the policy reads when it calls a tool: the result, or what went wrong."""
+    try:
+        return str(tool(**arguments))
+    except ToolCallError as error:
+        return str(error)
 
 
 async def ready(session: ScriptedSession) -> ScriptedSession:
@@ -58,7 +67,7 @@ def played(name: str, outcomes: Sequence[Any]) -> EnvironmentAdapter:
     adapter = scripted_factory(name, outcomes)()
     adapter.reset(task_index=0)
     for _ in outcomes:
-        adapter.answer(n=1)  # type: ignore[attr-defined]  # the tool
+        said(adapter.answer, n=1)  # type: ignore[attr-defined]  # the tool
     return adapter
 
 
@@ -70,8 +79,11 @@ class FakeSession:
         self.index = index
         self.id = f"session-{len(source.opened)}"
 
-    async def prompt(self) -> str:
-        return f"Task {self.index}."
+    async def prompt(self) -> Prompt:
+        return (Message("user", (f"Task {self.index}.",)),)
+
+    async def messages(self) -> Prompt:
+        return await self.prompt()
 
     async def list_tools(self) -> ToolListing:
         return await self.source.list_tools()
@@ -131,6 +143,9 @@ class FakeSource:
 
     async def aclose(self) -> None:
         return None
+
+    async def list_required_secrets(self) -> tuple[str, ...]:
+        return ()
 
 
 def batch(adapters: Sequence[Any], **columns: Any) -> dict[str, Any]:

@@ -1,27 +1,35 @@
-"""Decides when a batch has been scored: when the last of the mixture's reward functions has seen it.
+"""Decides when a batch's episodes are over, and when it has been scored: before the first and after the last function.
 
-Flow: `meta` wraps every reward function with `BatchEnd.watch`; at the end the batch's sessions are let go.
+Flow: `meta` wraps every reward function with `Batches.watch`; before the first, last messages are graded; after the
+last, the batch's sessions are let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from multienv.rewards.functions import callable_name, is_async
 
 
-class BatchEnd:
+class Batches:
     """Counts which reward functions have seen the current batch.
 
     A trainer that was given only some of the functions never comes to the end; sessions then close at the next `reset`.
 
+    Attributes:
+        tells_end: False where someone else sees to the end of a batch.
+
     Args:
-        on_end: Called with the batch's environments, unless `is_on` is False.
+        on_begin: Called with the batch's environments and completions, before each function; it may do nothing twice.
+        on_end: Called with the batch's environments.
     """
 
-    def __init__(self, on_end: Callable[[Sequence[Any]], None]) -> None:
-        self.is_on = True
+    def __init__(
+        self, on_begin: Callable[[Sequence[Any], Sequence[Any]], None], on_end: Callable[[Sequence[Any]], None]
+    ) -> None:
+        self.tells_end = True
+        self._on_begin = on_begin
         self._on_end = on_end
         self._num_functions = 0
         self._environments: Sequence[Any] | None = None
@@ -34,6 +42,7 @@ class BatchEnd:
         if is_async(function):
 
             async def watched(**batch: Any) -> Any:
+                self._begin(batch)
                 try:
                     return await function(**batch)
                 finally:
@@ -42,6 +51,7 @@ class BatchEnd:
         else:
 
             def watched(**batch: Any) -> Any:  # type: ignore[misc]  # the two kinds TRL knows
+                self._begin(batch)
                 try:
                     return function(**batch)
                 finally:
@@ -51,8 +61,13 @@ class BatchEnd:
         watched.__doc__ = function.__doc__
         return watched
 
+    def _begin(self, batch: Mapping[str, Any]) -> None:
+        environments, completions = batch.get("environments"), batch.get("completions")
+        if environments is not None and completions is not None:
+            self._on_begin(environments, completions)
+
     def _note(self, number: int, environments: Sequence[Any] | None) -> None:
-        if environments is None or not self.is_on:
+        if environments is None or not self.tells_end:
             return
         if environments is not self._environments:
             self._environments, self._seen = environments, set()

@@ -1,0 +1,90 @@
+"""Decides what TRL renders, parses and calls for each rollout: the tools of its own session, as published.
+
+TRL keys a prompt's tools by the name of its environment. While a batch is generated, each row gets a key of its own
+instead, so that rendering, parsing and the tool loop all see the tools of that row's session.
+
+Flow: `trainer` applies an `Offers` around one batch; TRL reads `_env_tools` and `_batch_environments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from multienv.router import EnvironmentAdapter
+from multienv.router.rollout_tools import RolloutTools
+from multienv.types import Column, JSONObject
+
+RowKey = tuple[str, int]
+"""Name of the environment, and the identity of the toolbox: rows with the same tools share a key."""
+
+
+def offer_own_tools(trainer: Any) -> None:
+    """Give each row of the batch the tools of its own session.
+
+    Args:
+        trainer: TRL's trainer, after the resets of a batch and before its prompts are rendered.
+
+    Source:
+        `GRPOTrainer._env_tools` and `_batch_environments`, read by `_tokenize_prompts`, `_generate` and
+        `_tool_call_loop`.
+    """
+    for row, environment in enumerate(trainer.environments):
+        if isinstance(environment, EnvironmentAdapter):
+            offered = environment._offered()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+            key: RowKey = (environment.environment, id(offered))
+            trainer._env_tools.setdefault(key, [*trainer._standalone_tools, *offered.functions])  # noqa: SLF001 - a seam
+            trainer._batch_environments[row] = key  # noqa: SLF001 - a seam
+
+
+def withdraw(trainer: Any) -> None:
+    """Forget the keys of a batch's rows."""
+    for key in [key for key in trainer._env_tools if isinstance(key, tuple)]:  # noqa: SLF001 - a seam
+        del trainer._env_tools[key]  # noqa: SLF001 - a seam
+
+
+def callable_tools(trainer: Any) -> list[Mapping[str, Any]]:
+    """Return the table of callable tools of each rollout: TRL's own, or the session's under their shown names."""
+    standalone = {tool.__name__ for tool in trainer._standalone_tools}  # noqa: SLF001 - a seam
+    tables: list[Mapping[str, Any]] = []
+    for environment, own, elsewhere in zip(
+        trainer.environments,
+        trainer._sync_tool_dicts,  # noqa: SLF001 - a seam
+        trainer._async_tool_dicts,  # noqa: SLF001 - a seam
+        strict=True,
+    ):
+        if isinstance(environment, EnvironmentAdapter):
+            users = {name: tool for name, tool in own.items() if name in standalone and not _is_method(tool, environment)}
+            tables.append(RolloutTools(environment, users, elsewhere))
+        else:
+            tables.append(own)
+    return tables
+
+
+def _is_method(tool: Any, environment: EnvironmentAdapter) -> bool:
+    return getattr(tool, "__self__", None) is environment
+
+
+def with_conversation(row: Mapping[str, Any], conversation: Sequence[JSONObject]) -> dict[str, Any]:
+    """Return a row whose prompt holds an environment's conversation, but for its last content, which `reset` returns.
+
+    Args:
+        row: A row of the dataset; its own messages come first, system messages become one.
+        conversation: Chat messages; empty where the environment has none.
+
+    Example:
+        >>> row = {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}]}
+        >>> conversation = [{"role": "system", "content": "You sell."}, {"role": "user", "content": "Hi"}]
+        >>> with_conversation(row, conversation)["prompt"]
+        [{'role': 'system', 'content': 'Be brief.\\n\\nYou sell.'}, {'role': 'user', 'content': ''}]
+    """
+    if not conversation:
+        return dict(row)
+    own = [message for message in row[Column.PROMPT] if message["content"]]
+    first = conversation[0]
+    if own and own[0]["role"] == first["role"] == "system" and len(conversation) > 1:
+        joined = {**first, "content": f"{own[0]['content']}\n\n{first['content']}"}
+        messages = [joined, *own[1:], *conversation[1:]]
+    else:
+        messages = [*own, *conversation]
+    return {**row, Column.PROMPT.value: [*messages[:-1], {**messages[-1], "content": ""}]}
