@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from multienv.meta import MultiEnvSpec
     from multienv.specs import EnvSpec, Limits
     from multienv.training import MultiEnvGRPOTrainer
-    from multienv.types import Adapter, Episode, EpisodeStatus, Step
+    from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
 
 __all__ = [
     "Adapter",
@@ -27,6 +27,7 @@ __all__ = [
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
     "Step",
+    "ToolCallError",
     "errors",
 ]
 
@@ -39,6 +40,7 @@ _HOMES = {
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
     "Step": "multienv.types",
+    "ToolCallError": "multienv.types",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

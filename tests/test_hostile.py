@@ -23,8 +23,7 @@ from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, errors
 from multienv.sessions.keys import masked
 from multienv.types import ToolSpec
 from tests.support.environments import Base, ClimbEnvironment, output
-from tests.support.fakes import scripted_factory
-from tests.support.fakes import said
+from tests.support.fakes import said, scripted_factory
 from tests.support.servers import AppServer, ORSServer
 
 SHORT = Limits(connect_timeout_s=1, open_timeout_s=1.5, prompt_timeout_s=2, tool_timeout_s=2, close_timeout_s=1)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from multienv import EnvSpec, Limits, MultiEnvSpec, errors
 from multienv.sessions import EnvironmentClient, Ledger, LiveSession, session_loop
 from multienv.sessions.breaker import Circuit, CircuitBreaker
-from multienv.types import ToolOutput, Message
+from multienv.types import Message, ToolOutput
 from tests.support.fakes import FakeSession, FakeSource
 from tests.support.servers import ORSServer
 
@@ -289,7 +289,7 @@ def test_a_call_that_fails_counts_as_a_failure_of_the_environment() -> None:
 
 
 def test_refusals_of_the_environment_are_no_failures() -> None:
-    from multienv.types import ToolRefused, Message
+    from multienv.types import ToolRefused
 
     source = FakeSource()
     client = client_of(source, max_sessions=None)

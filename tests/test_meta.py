@@ -13,7 +13,7 @@ from multienv import EnvSpec, MultiEnvSpec, errors
 from multienv.router import make_meta_factory
 from multienv.types import ToolSpec
 from tests.strategies import outcomes
-from tests.support.fakes import batch, scripted_factory, said
+from tests.support.fakes import batch, said, scripted_factory
 from tests.support.servers import ORSServer
 from tests.test_tools import trl_tools
 
@@ -85,7 +85,7 @@ def test_the_guides_custom_reward_reads_the_same() -> None:
         return [2.0 * reward if reward is not None else None for reward in rewards]
 
     from multienv.types import ToolOutput
-    from tests.support.fakes import played, said
+    from tests.support.fakes import played
 
     adapters = [played("b", [ToolOutput("x", 0.5)]), played("a", []), played("a", [ToolOutput("x", 0.0)])]
     assert my_reward(**batch(adapters)) == [1.0, None, 0.0]

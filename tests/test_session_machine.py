@@ -12,7 +12,7 @@ from multienv import EnvSpec, Limits
 from multienv.errors import OrderError, SessionError
 from multienv.router import Route, make_factory
 from multienv.sessions import EnvironmentClient, Ledger, session_loop
-from multienv.types import EpisodeStatus, ToolOutput, ToolRefused, ToolListing
+from multienv.types import EpisodeStatus, ToolListing, ToolOutput, ToolRefused
 from tests.support.fakes import ANSWER, FakeSource, said
 
 

@@ -14,7 +14,7 @@ from multienv.router.adapter import RESERVED_MEMBERS, EnvironmentAdapter
 from multienv.router.naming import python_names
 from multienv.router.schema import python_type
 from multienv.router.tools import bind_tools
-from multienv.types import ToolOutput, ToolSpec, ToolListing
+from multienv.types import ToolListing, ToolOutput, ToolSpec
 from tests.strategies import json_scalars, nasty_names, toolsets
 from tests.support.fakes import ScriptedSession, ready, said
 

@@ -132,10 +132,10 @@ def _decoded(image: Image) -> Any:
 
 
 def shortened(text: str, max_chars: int | None) -> str:
-    """Return a text of at most so many characters: head and tail, and between them how much is missing.
+    r"""Return a text of at most so many characters: head and tail, and between them how much is missing.
 
     Example:
-        >>> print(shortened("one\\n" * 100, 60))
+        >>> print(shortened("one\n" * 100, 60))
         one
         one
         one
@@ -158,4 +158,3 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) if block["type"] == "text" else "[image]" for block in content)
-

@@ -58,7 +58,7 @@ class RolloutTools(dict[str, Callable[..., Any]]):
 
     def __contains__(self, name: object) -> bool:
         """True for every name but those TRL finds elsewhere."""
-        return isinstance(name, str) and (name in self.keys() or name not in self._elsewhere)  # noqa: SIM118 - dict's own
+        return isinstance(name, str) and (name in self.keys() or name not in self._elsewhere)
 
     def __missing__(self, name: str) -> ShownCall:
         """Return the call that is answered with the tools there are."""
@@ -66,4 +66,4 @@ class RolloutTools(dict[str, Callable[..., Any]]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the tool of that name, as indexing does."""
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - this is `get`

@@ -177,7 +177,9 @@ class EnvironmentClient:
         if not self.spec.discover_task_tools:
             return shared
         indices = self._probe_indices()
-        listings = await asyncio.gather(*(self._probe_tools(source, index) for index in indices), return_exceptions=True)
+        listings = await asyncio.gather(
+            *(self._probe_tools(source, index) for index in indices), return_exceptions=True
+        )
         tools = {tool.name: tool for tool in shared.tools}
         terminal = shared.terminal_tool
         for index, listing in zip(indices, listings, strict=True):
@@ -205,8 +207,8 @@ class EnvironmentClient:
         if len(distinct) <= MAX_PROBES:
             return distinct
         logger.warning(
-            "environment %r: the tools of %d of its %d tasks were looked up; those of others are learnt at their reset, "
-            "and only MultiEnvGRPOTrainer shows them",
+            "environment %r: the tools of %d of its %d tasks were looked up; those of others are learnt at their "
+            "reset, and only MultiEnvGRPOTrainer shows them",
             self.name,
             MAX_PROBES,
             len(distinct),

@@ -1,4 +1,4 @@
-"""Decides how many sessions an environment may have, how fast they are opened, and how long each phase may take.
+"""Decides how many sessions an environment may have, how fast they are opened, and how long all of it may take.
 
 Flow: part of an `EnvSpec`; `sessions` enforces it.
 """
@@ -16,8 +16,9 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class Limits(BaseModel):
-    """What one environment's sessions and episodes may take. The defaults suit sandboxes that need half a minute to start.
+    """What one environment's sessions and episodes may take.
 
+    The defaults suit sandboxes that need half a minute to start.
     Several ranks share counts and rates among them. Neither the SDK nor TRL bounds any of this.
 
     Attributes:
@@ -32,8 +33,8 @@ class Limits(BaseModel):
         prompt_timeout_s: From there until the prompt is there; waits for the environment's `setup()`.
         tool_timeout_s: One tool call. The session is lost when it is exceeded: the server still holds the tool.
         close_timeout_s: Closing a session. Exceeding it costs nothing but the wait.
-        max_tool_calls: Most tool calls of an episode; one more ends it as truncated. None for TRL's limit alone, which is
-            the same for all environments.
+        max_tool_calls: Most tool calls of an episode; one more ends it as truncated. None for TRL's limit alone, which
+            is the same for all environments.
         episode_timeout_s: From the prompt until the episode ends as truncated; a tool call that is running then is
             given up. None for no limit.
         max_observation_chars: Most characters of a tool's result that the policy is shown; head and tail are kept. None

@@ -54,19 +54,19 @@ def callable_tools(trainer: Any) -> list[Mapping[str, Any]]:
         strict=True,
     ):
         if isinstance(environment, EnvironmentAdapter):
-            users = {name: tool for name, tool in own.items() if name in standalone and not _is_method(tool, environment)}
+            users = {
+                name: tool
+                for name, tool in own.items()
+                if name in standalone and getattr(tool, "__self__", None) is not environment
+            }
             tables.append(RolloutTools(environment, users, elsewhere))
         else:
             tables.append(own)
     return tables
 
 
-def _is_method(tool: Any, environment: EnvironmentAdapter) -> bool:
-    return getattr(tool, "__self__", None) is environment
-
-
 def with_conversation(row: Mapping[str, Any], conversation: Sequence[JSONObject]) -> dict[str, Any]:
-    """Return a row whose prompt holds an environment's conversation, but for its last content, which `reset` returns.
+    r"""Return a row whose prompt holds an environment's conversation, but for its last content, which `reset` returns.
 
     Args:
         row: A row of the dataset; its own messages come first, system messages become one.
@@ -76,7 +76,7 @@ def with_conversation(row: Mapping[str, Any], conversation: Sequence[JSONObject]
         >>> row = {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}]}
         >>> conversation = [{"role": "system", "content": "You sell."}, {"role": "user", "content": "Hi"}]
         >>> with_conversation(row, conversation)["prompt"]
-        [{'role': 'system', 'content': 'Be brief.\\n\\nYou sell.'}, {'role': 'user', 'content': ''}]
+        [{'role': 'system', 'content': 'Be brief.\n\nYou sell.'}, {'role': 'user', 'content': ''}]
     """
     if not conversation:
         return dict(row)

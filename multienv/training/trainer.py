@@ -91,9 +91,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
             **options,
         )
-        spec.present_to(
-            self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas
-        )
+        spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
         spec.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
         self._reads_ahead = read_ahead
