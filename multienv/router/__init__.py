@@ -6,6 +6,19 @@ Flow: TRL → `make_factory` / `make_meta_factory` → adapters → sessions; th
 from multienv.router.adapter import EnvironmentAdapter
 from multienv.router.dispatch import MetaEnvironment, make_meta_factory
 from multienv.router.factory import make_factory
+from multienv.router.foreign import ForeignAdapter, instance_of, make_foreign_factory, owns_reward
+from multienv.router.instances import ForeignInstances
 from multienv.router.routes import Route
 
-__all__ = ["EnvironmentAdapter", "MetaEnvironment", "Route", "make_factory", "make_meta_factory"]
+__all__ = [
+    "EnvironmentAdapter",
+    "ForeignAdapter",
+    "ForeignInstances",
+    "MetaEnvironment",
+    "Route",
+    "instance_of",
+    "make_factory",
+    "make_foreign_factory",
+    "make_meta_factory",
+    "owns_reward",
+]

@@ -137,7 +137,7 @@ class AsyncFactory:
 
     @cached_property
     def _adapter_class(self) -> type[AsyncAdapter]:
-        declared = self.spec.environments[self.name]
+        declared = self._client.spec
         route = Route(self.name, declared.split, self.tools, _FirstContact(self._client).open)
         made = make_factory(route)
         base = SelfScoringAdapter if declared.use_environment_reward else AsyncAdapter
