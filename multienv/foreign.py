@@ -62,7 +62,7 @@ class ForeignEnvironment:
         Raises:
             SpecError: A prompt is neither a string nor chat messages of text.
         """
-        rows = [self.spec.row(index) for index in range(self.spec.num_rows)]
+        rows = self.spec.rows()
         return TaskList(
             self.name,
             SPLIT,

@@ -227,7 +227,10 @@ class MultiEnvSpec:
 
     @property
     def reward_func(self) -> Callable[..., list[float | None]]:
-        """One reward function over all rows: each row its own environment's reward."""
+        """One reward function over all rows: each row its own environment's reward.
+
+        For a foreign environment that is the number in its attribute `reward`, if it has one.
+        """
         return self._once("reward_func", lambda: mixture_reward(self._known))
 
     def trainer_kwargs(self) -> dict[str, Any]:
@@ -264,12 +267,14 @@ class MultiEnvSpec:
         return kwargs
 
     def close(self) -> None:
-        """Close every session and connection. Safe to call twice; final: a closed spec opens no new session."""
+        """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""
         for client in self._clients.values():
             client.close()
-        for foreign in self._foreign.values():
-            foreign.close(_CLOSE_PATIENCE_S)
-        shut_down(self._ledger, _CLOSE_PATIENCE_S)
+        try:
+            for foreign in self._foreign.values():
+                foreign.close(_CLOSE_PATIENCE_S)
+        finally:
+            shut_down(self._ledger, _CLOSE_PATIENCE_S)
 
     def share_among(self, num_ranks: int) -> None:
         """Keep one process's share of all limits on counts and rates; before the first session.

@@ -133,7 +133,7 @@ class ForeignInstances:
         if not inspect.iscoroutinefunction(close):
             self._contain(close)
             return None
-        run = functools.partial(_run_coroutine, held.instance, held.loop, close, patience_s)
+        run = functools.partial(_run_coroutine, held.instance, _not_here(held.loop), close, patience_s)
         thread = threading.Thread(target=self._contain, args=(run,), name="multienv-closing", daemon=True)
         thread.start()
         return thread
@@ -158,6 +158,14 @@ def _needs_nothing(function: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _not_here(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop | None:
+    """Return a loop, unless it is this thread's: that one runs nothing while this thread closes."""
+    try:
+        return None if loop is asyncio.get_running_loop() else loop
+    except RuntimeError:
+        return loop
 
 
 def _run_coroutine(

@@ -86,6 +86,14 @@ class ForeignSpec:
         """The columns of its own rows."""
         return ("prompt",) if self.train_dataset is None else tuple(self.train_dataset.column_names)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all of its own rows, in order."""
+        return (
+            [self.row(index) for index in range(self.num_rows)]
+            if self.train_dataset is None
+            else [dict(row) for row in self.train_dataset]
+        )
+
     def row(self, index: int) -> dict[str, Any]:
         """Return one of its own rows, as its `reset` and its reward functions get it.
 
