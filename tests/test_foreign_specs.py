@@ -218,28 +218,3 @@ def test_a_mixture_with_foreign_environments_pickles() -> None:
     adapter.reset(task_index=1)
     assert adapter.rows == [{"number": 4}]
     assert [function.__name__ for function in copy.reward_funcs] == ["ratio"]
-
-
-def length(completions: list[Any], number: list[int], **_: Any) -> list[float]:
-    return [float(value) for value in number]
-
-
-def test_async_grpo_gets_what_travels() -> None:
-    rows = Dataset.from_list([{"number": 3}, {"number": 4}])
-    spec = MultiEnvSpec({"guess": ForeignSpec(GuessEnvironment, train_dataset=rows, reward_funcs=length)})
-    slots = pickle.loads(pickle.dumps(spec.async_trainer_kwargs()))
-    adapter = slots["environment_factory"]["guess"]()
-    assert adapter.reset(**slots["train_dataset"][1]) == "Guess it."
-    assert type(adapter).__name__ == "guess"
-    (function,) = slots["reward_funcs"]
-    columns = {"environment": ["guess", "guess"], "task_index": [1, 0]}
-    assert function(completions=[[], []], prompts=[[], []], **columns) == [4.0, 3.0]
-
-
-def test_async_grpo_refuses_what_does_not_travel(tmp_path: Path) -> None:
-    harbor = harbor_suite(tmp_path)
-
-    with pytest.raises(errors.SpecError, match="'harbor': reward function '_outcome_reward_func' reads environments"):
-        MultiEnvSpec({"harbor": harbor}).async_trainer_kwargs()
-    with pytest.raises(errors.SpecError, match="environment 'x' cannot be sent"):
-        MultiEnvSpec({"x": ForeignSpec(lambda: RatioEnvironment(1.0))}).async_trainer_kwargs()
