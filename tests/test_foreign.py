@@ -289,17 +289,24 @@ def test_harbors_environment_closes_by_a_coroutine_on_its_own_loop() -> None:
     assert "run_coroutine_threadsafe(coro, self._loop)" in inspect.getsource(HarborEnv._run)
 
 
-def test_instances_are_closed_at_the_interpreters_exit(tmp_path: Path) -> None:
+def test_instances_are_closed_at_the_interpreters_exit_by_the_process_that_made_them() -> None:
     program = (
+        "import os, sys\n"
         "from multienv import MultiEnvSpec\n"
         "class Room:\n"
-        "    def reset(self, **row): pass\n"
-        "    async def _stop(self): print('stopped')\n"
-        "adapter = MultiEnvSpec({'room': Room}).environment_factory['room']()\n"
-        "adapter.reset(task_index=0)\n"
+        "    def reset(self, **row): self.by = 'parent'\n"
+        "    async def _stop(self): print(self.by, 'stopped')\n"
+        "factory = MultiEnvSpec({'room': Room}).environment_factory['room']\n"
+        "factory().reset(task_index=0)\n"
+        "if (child := os.fork()) == 0:\n"
+        "    adapter = factory()\n"
+        "    adapter.reset(task_index=0)\n"
+        "    adapter._held.instance.by = 'child'\n"
+        "else:\n"
+        "    os.waitpid(child, 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child stopped\nparent stopped\n", "")
 
 
 def test_a_reward_function_needs_the_row_numbers() -> None:

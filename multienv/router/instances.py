@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import util
 from typing import Any, Final
@@ -36,10 +36,12 @@ class Held:
     Attributes:
         instance: The instance; None once it has been closed and let go of.
         loop: The event loop that last ran one of its coroutines, or None.
+        pid: The process that made it; a forked child leaves its parent's alone.
     """
 
     instance: Any
     loop: asyncio.AbstractEventLoop | None = None
+    pid: int = field(default_factory=os.getpid)
 
 
 class ForeignInstances:
@@ -56,9 +58,8 @@ class ForeignInstances:
         self.name = name
         self._factory = factory
         self._held: list[Held] = []
-        self._spare: list[Any] = []
+        self._spare: list[Held] = []
         self._is_closed = False
-        self._pid = os.getpid()
         self._lock = threading.Lock()
 
     @cached_property
@@ -69,9 +70,8 @@ class ForeignInstances:
             made = made.func
         if isinstance(made, type):
             return made
-        instance = self._make()
-        self._spare.append(instance)
-        return type(instance)
+        self._spare.append(self._make())
+        return type(self._spare[0].instance)
 
     def hold(self) -> Held:
         """Make an instance, to be closed when the mixture is.
@@ -80,7 +80,7 @@ class ForeignInstances:
             OrderError: The mixture is closed.
         """
         self.check_open()
-        held = Held(self._spare.pop() if self._spare else self._make())
+        held = self._spare.pop() if self._spare else self._make()
         with self._lock:
             self._held.append(held)
         return held
@@ -95,7 +95,7 @@ class ForeignInstances:
             raise OrderError(f"environment {self.name!r} is closed; make a new MultiEnvSpec", environment=self.name)
 
     def close(self, patience_s: float) -> None:
-        """Close every instance; failures are logged. Safe to call twice; in a forked child nothing is closed.
+        """Close every instance; failures are logged. Safe to call twice.
 
         Plain functions are called here, one after the other, for they may be bound to this thread; coroutines run at
         once.
@@ -106,10 +106,8 @@ class ForeignInstances:
         self._is_closed = True
         _in_use.discard(self)
         with self._lock:
-            held, self._held = [*self._held, *map(Held, self._spare)], []
-            self._spare = []
-        if self._pid != os.getpid():
-            return
+            held = [one for one in (*self._held, *self._spare) if one.pid == os.getpid()]
+            self._held, self._spare = [], []
         running = [thread for one in held if (thread := self._start_closing(one, patience_s)) is not None]
         deadline = time.monotonic() + patience_s
         for thread in running:
@@ -120,9 +118,9 @@ class ForeignInstances:
             if hasattr(type(one.instance), "__del__"):
                 one.instance = None  # now, while its threads still run, and not in the middle of the interpreter's end
 
-    def _make(self) -> Any:
+    def _make(self) -> Held:
         _close_at_exit(self)
-        return self._factory()
+        return Held(self._factory())
 
     def _start_closing(self, held: Held, patience_s: float) -> threading.Thread | None:
         """Call an instance's closer; return the thread that runs it if it is a coroutine function."""
