@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multienv import errors
     from multienv.meta import MultiEnvSpec
-    from multienv.specs import EnvSpec, Limits
+    from multienv.specs import EnvSpec, ForeignSpec, Limits
     from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
 
@@ -23,6 +23,7 @@ __all__ = [
     "EnvSpec",
     "Episode",
     "EpisodeStatus",
+    "ForeignSpec",
     "Limits",
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
@@ -36,6 +37,7 @@ _HOMES = {
     "EnvSpec": "multienv.specs",
     "Episode": "multienv.types",
     "EpisodeStatus": "multienv.types",
+    "ForeignSpec": "multienv.specs",
     "Limits": "multienv.specs",
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from multienv.types import RESERVED_NAMES, Column, Task, task_id
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
+
+Messages: TypeAlias = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class TaskList:
         tasks: The tasks, in order.
         system_prompt: System message of its prompts, or None.
         include_metadata: Whether keys of its task specs may become columns.
+        prompts: The messages of each task, for an environment that has prompts of its own; None for empty ones.
     """
 
     environment: str
@@ -36,6 +39,7 @@ class TaskList:
     tasks: Sequence[Task]
     system_prompt: str | None = None
     include_metadata: bool = True
+    prompts: Sequence[Messages] | None = None
 
 
 def build_dataset(lists: Sequence[TaskList]) -> tuple[Dataset, dict[str, frozenset[str]]]:
@@ -53,7 +57,7 @@ def build_dataset(lists: Sequence[TaskList]) -> tuple[Dataset, dict[str, frozens
 
     rows = [(tasks, task) for tasks in lists for task in tasks.tasks]
     columns: dict[str, Any] = {
-        Column.PROMPT: [_prompt(tasks.system_prompt) for tasks, _ in rows],
+        Column.PROMPT: [prompt for tasks in lists for prompt in _prompts(tasks)],
         Column.ENVIRONMENT: [tasks.environment for tasks, _ in rows],
         Column.TASK_INDEX: [task.index for _, task in rows],
         Column.TASK_ID: [task_id(tasks.environment, tasks.split, task.index) for tasks, task in rows],
@@ -64,10 +68,17 @@ def build_dataset(lists: Sequence[TaskList]) -> tuple[Dataset, dict[str, frozens
     return Dataset(pa.table({str(name): pa.array(values) for name, values in columns.items()})), own
 
 
-def _prompt(system_prompt: str | None) -> list[dict[str, str]]:
-    """Return the row's messages; TRL appends the environment's own prompt to the last one."""
-    system = [{"role": "system", "content": system_prompt}] if system_prompt is not None else []
-    return [*system, {"role": "user", "content": ""}]
+def _prompts(tasks: TaskList) -> list[Messages]:
+    """Return the messages of each row; TRL appends the environment's own prompt to the last one."""
+    own = tasks.prompts if tasks.prompts is not None else [[] for _ in tasks.tasks]
+    system = [{"role": "system", "content": tasks.system_prompt}] if tasks.system_prompt is not None else []
+    return [
+        [*(system if not messages or messages[0].get("role") != "system" else []), *(messages or _EMPTY)]
+        for messages in own
+    ]
+
+
+_EMPTY = [{"role": "user", "content": ""}]
 
 
 def _metadata(lists: Sequence[TaskList]) -> tuple[dict[str, list[Any]], dict[str, frozenset[str]]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.dataset import TaskList, build_dataset
 from multienv.errors import SessionLimitError, SpecError
+from multienv.foreign import ForeignEnvironment
 from multienv.rewards import (
     Batches,
     Columns,
@@ -28,6 +29,7 @@ from multienv.rewards import (
 )
 from multienv.router import (
     EnvironmentAdapter,
+    ForeignAdapter,
     MetaEnvironment,
     Presentation,
     Route,
@@ -37,7 +39,7 @@ from multienv.router import (
     reserved_texts,
 )
 from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
-from multienv.specs import EnvSpec, RewardFunction, check_disjoint, declare
+from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, check_disjoint, declare
 from multienv.types import ToolListing
 
 if TYPE_CHECKING:
@@ -81,8 +83,9 @@ class MultiEnvSpec:
     every session. Sessions still open when the interpreter exits are closed then.
 
     Args:
-        environments: From a unique name to an `EnvSpec`, a target (catalogue name, URL, `Environment` class), or a TRL
-            `OpenRewardSpec`, whose parameters are taken over.
+        environments: From a unique name to an `EnvSpec`, a target (catalogue name, URL, `Environment` class), a TRL
+            `OpenRewardSpec`, whose parameters are taken over, or an environment of another making: a `ForeignSpec`, an
+            object with TRL's three attributes such as `HarborSpec`, or a TRL environment class.
         reward_funcs: The user's reward functions for all environments: a TRL reward function, a reward model or the
             name of one, or a sequence of these.
         system_prompt: System message of every prompt, unless an `EnvSpec` has its own.
@@ -128,11 +131,19 @@ class MultiEnvSpec:
     def _start(self) -> None:
         """Make what lives in this process only."""
         self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
-        self._clients = {name: EnvironmentClient(name, spec, self._ledger) for name, spec in self._specs.items()}
+        self._clients = {
+            name: EnvironmentClient(name, spec, self._ledger)
+            for name, spec in self._specs.items()
+            if isinstance(spec, EnvSpec)
+        }
+        self._foreign = {
+            name: ForeignEnvironment(name, spec) for name, spec in self._specs.items() if isinstance(spec, ForeignSpec)
+        }
         self._known = list(self._specs)
         self._batches = Batches(grade_last_messages, _release)
-        self._rewards = self._named_rewards()
         self._lock = threading.RLock()
+        if not self._foreign:  # whose attributes are read when they are needed
+            _ = self._rewards
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         """Make something at its first use, and keep it.
@@ -147,7 +158,7 @@ class MultiEnvSpec:
             return made
 
     @property
-    def environments(self) -> Mapping[str, EnvSpec]:
+    def environments(self) -> Mapping[str, EnvSpec | ForeignSpec]:
         """The declarations by name, in order."""
         return dict(self._specs)
 
@@ -164,15 +175,24 @@ class MultiEnvSpec:
         return self._built()[0]
 
     @property
-    def environment_factory(self) -> dict[str, type[EnvironmentAdapter]]:
+    def environment_factory(self) -> dict[str, type[EnvironmentAdapter | ForeignAdapter]]:
         """The factory of each environment's adapters, by name: what TRL takes for several environments.
 
         Raises:
+            SpecError: A foreign factory makes no TRL environment.
             ServerError: A server cannot be reached, or answers wrongly.
         """
         return self._once("environment_factory", self._make_factories)
 
-    def _make_factories(self) -> dict[str, type[EnvironmentAdapter]]:
+    def _make_factories(self) -> dict[str, type[EnvironmentAdapter | ForeignAdapter]]:
+        own = self._ors_factories
+        return {name: own[name] if name in own else self._foreign[name].factory for name in self._specs}
+
+    @property
+    def _ors_factories(self) -> dict[str, type[EnvironmentAdapter]]:
+        return self._once("ors_factories", self._make_ors_factories)
+
+    def _make_ors_factories(self) -> dict[str, type[EnvironmentAdapter]]:
         listings = self._everywhere(EnvironmentClient.fetch_tools)
         return {name: make_factory(self.route(name, listings[name])) for name in self._clients}
 
@@ -191,8 +211,17 @@ class MultiEnvSpec:
         """One factory for all environments, for trainers that accept a single callable; it routes on `reset`.
 
         A tool whose name two environments have is called `<environment>__<tool>`.
+
+        Raises:
+            SpecError: The mixture holds foreign environments.
+            ServerError: A server cannot be reached, or answers wrongly.
         """
-        return self._once("meta_environment_factory", lambda: make_meta_factory(self.environment_factory))
+        if self._foreign:
+            raise SpecError(
+                f"meta_environment_factory cannot stand for {', '.join(map(repr, self._foreign))}, which "
+                "ORS knows nothing of; give the trainer environment_factory, or leave them out of the mixture"
+            )
+        return self._once("meta_environment_factory", lambda: make_meta_factory(self._ors_factories))
 
     @property
     def reward_funcs(self) -> list[Any]:
@@ -210,7 +239,10 @@ class MultiEnvSpec:
 
     @property
     def reward_func(self) -> Callable[..., list[float | None]]:
-        """One reward function over all rows: each row its own environment's reward."""
+        """One reward function over all rows: each row its own environment's reward.
+
+        For a foreign environment that is the number in its attribute `reward`, if it has one.
+        """
         return self._once("reward_func", lambda: mixture_reward(self._known))
 
     def trainer_kwargs(self) -> dict[str, Any]:
@@ -247,10 +279,14 @@ class MultiEnvSpec:
         return kwargs
 
     def close(self) -> None:
-        """Close every session and connection. Safe to call twice; final: a closed spec opens no new session."""
+        """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""
         for client in self._clients.values():
             client.close()
-        shut_down(self._ledger, _CLOSE_PATIENCE_S)
+        try:
+            for foreign in self._foreign.values():
+                foreign.close(_CLOSE_PATIENCE_S)
+        finally:
+            shut_down(self._ledger, _CLOSE_PATIENCE_S)
 
     def share_among(self, num_ranks: int) -> None:
         """Keep one process's share of all limits on counts and rates; before the first session.
@@ -284,6 +320,7 @@ class MultiEnvSpec:
 
     def _first_short(self, needed: Mapping[str, int]) -> tuple[str, int, int] | None:
         """Return the first limit that is too low: whose it is, the need, and the limit."""
+        needed = {name: need for name, need in needed.items() if name in self._clients}
         limits = [
             (f"environment {name!r}", need, self._clients[name].opener.max_sessions) for name, need in needed.items()
         ]
@@ -325,8 +362,9 @@ class MultiEnvSpec:
             client.drop_ahead()
 
     def open_ahead(self, environment: str, task_index: int) -> None:
-        """Start opening a session that the next `reset` for this task will get."""
-        self._clients[environment].open_ahead(task_index)
+        """Start opening a session that the next `reset` for this task will get; a foreign environment has none."""
+        if environment in self._clients:
+            self._clients[environment].open_ahead(task_index)
 
     def __enter__(self) -> Self:
         """Return the spec itself.
@@ -336,6 +374,8 @@ class MultiEnvSpec:
         """
         for client in self._clients.values():
             client.check_open()
+        for foreign in self._foreign.values():
+            foreign.check_open()
         return self
 
     def __exit__(
@@ -367,7 +407,9 @@ class MultiEnvSpec:
         check_disjoint(task_set for _, task_set in fetched.values())
         return build_dataset(
             [
-                TaskList(
+                self._foreign[name].task_list(self._system_prompt)
+                if isinstance(spec, ForeignSpec)
+                else TaskList(
                     name,
                     spec.split,
                     fetched[name][0],
@@ -382,8 +424,14 @@ class MultiEnvSpec:
         """Fetch one thing from all environments at once; the first error is raised as soon as it is known."""
         for client in self._clients.values():
             client.prepare()
+        if not self._clients:
+            return {}
         fetching = {name: fetch(client) for name, client in self._clients.items()}
         return session_loop().run(all_or_first_error(fetching))
+
+    @property
+    def _rewards(self) -> list[tuple[RewardFunction, float]]:
+        return self._once("rewards", self._named_rewards)
 
     def _named_rewards(self) -> list[tuple[RewardFunction, float]]:
         """Build the reward functions with their weights, and refuse two of one name."""
@@ -391,6 +439,11 @@ class MultiEnvSpec:
         log_columns = LogColumns()
         rewards: list[tuple[RewardFunction, float]] = []
         for name, spec in self._specs.items():
+            if isinstance(spec, ForeignSpec):
+                rewards += [
+                    (function, spec.reward_weight) for function in self._foreign[name].rewards(known, log_columns)
+                ]
+                continue
             if spec.use_environment_reward:
                 rewards.append((environment_reward(name, known), spec.reward_weight))
             rewards += [

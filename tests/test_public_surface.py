@@ -15,10 +15,12 @@ def test_the_public_names_are_these() -> None:
         "EnvSpec",
         "Episode",
         "EpisodeStatus",
+        "ForeignSpec",
         "Limits",
         "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
         "Step",
+        "ToolCallError",
         "errors",
     ]
     for name in multienv.__all__:

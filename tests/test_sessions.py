@@ -78,7 +78,7 @@ def test_calls_after_the_end_are_answered_here_and_change_nothing(climb: Any) ->
 
 def test_a_bad_argument_goes_back_to_the_policy_and_the_session_lives(climb: Any) -> None:
     climb.reset(task_index=0)
-    assert said(climb.up, n="high") == "argument 'n'"
+    assert said(climb.up, n="high") == "argument 'n': \"high\" is not accepted; accepted: an integer"
     assert climb.up(n=1) == "1"
     assert climb.rewards == [None, 0.25]
 

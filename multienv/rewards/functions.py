@@ -95,7 +95,11 @@ def routed(
         A TRL reward function of the same kind, named `<environment>/<function>`: one `float | None` per row of the
         whole batch.
     """
-    route = _Route(function, environment, known, columns, log_columns)
+    return wrap_function(function, FunctionRoute(function, environment, known, columns, log_columns))
+
+
+def wrap_function(function: Callable[..., Any], route: FunctionRoute) -> Callable[..., Any]:
+    """Return a TRL reward function of the same kind that calls a function with its part of the batch only."""
     if is_async(function):
 
         async def reward(**batch: Any) -> list[float | None]:
@@ -115,7 +119,7 @@ def routed(
     return reward
 
 
-class _Route:
+class FunctionRoute:
     """What one routed function remembers from batch to batch."""
 
     def __init__(
@@ -133,7 +137,7 @@ class _Route:
         self._log_columns = log_columns
         self._logged: set[str] = set()
 
-    def cut(self, batch: Mapping[str, Any]) -> _Call:
+    def cut(self, batch: Mapping[str, Any]) -> Call:
         """Cut a batch down to the environment's rows."""
         names = owners(self._known, batch)
         rows = [row for row, name in enumerate(names) if name == self.environment]
@@ -143,14 +147,18 @@ class _Route:
             for key, value in batch.items()
             if key not in left_out
         }
-        call = _Call(self, rows, len(names), keywords, log_extra=batch.get("log_extra"))
+        return self.as_call(batch, rows, len(names), keywords)
+
+    def as_call(self, batch: Mapping[str, Any], rows: list[int], num_rows: int, keywords: dict[str, Any]) -> Call:
+        """Return the call of the function with its keywords, in which logging is routed too."""
+        call = Call(self, rows, num_rows, keywords, log_extra=batch.get("log_extra"))
         if call.log_extra is not None:
             keywords["log_extra"] = functools.partial(self._log_extra, call)
         if "log_metric" in keywords:
             keywords["log_metric"] = functools.partial(self._log_metric, batch["log_metric"])
         return call
 
-    def put_back(self, call: _Call, results: Any) -> list[float | None]:
+    def put_back(self, call: Call, results: Any) -> list[float | None]:
         """Put the function's results in place; columns it logged before and not now are None for the whole batch."""
         rewards = [self._number(value) for value in call.scatter(results, "the function")]
         for column in sorted(self._logged - call.logged):
@@ -167,7 +175,7 @@ class _Route:
                 environment=self.environment,
             ) from None
 
-    def _log_extra(self, call: _Call, column: str, values: Sequence[Any]) -> None:
+    def _log_extra(self, call: Call, column: str, values: Sequence[Any]) -> None:
         whole = call.scatter(values, f"log_extra({column!r})")
         name = self._log_columns.claim(column, self.name, self.environment)
         call.logged.add(name)
@@ -179,10 +187,10 @@ class _Route:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     """One call of a user's function: its rows of the batch, its keywords, and what it logged."""
 
-    route: _Route
+    route: FunctionRoute
     rows: list[int]
     num_rows: int
     keywords: dict[str, Any]

@@ -58,6 +58,12 @@ def _rewards(
     rows = owners(known, {**batch, "environments": environments})
     own = [getattr(adapter, "environment", None) == owner for owner, adapter in zip(rows, environments, strict=True)]
     return [
-        adapter.reward if is_own and only in (None, owner) else None
+        _reward_of(adapter) if is_own and only in (None, owner) else None
         for owner, adapter, is_own in zip(rows, environments, own, strict=True)
     ]
+
+
+def _reward_of(adapter: Any) -> float | None:
+    """Return an adapter's reward; a foreign environment need not have one, or may have a tool of that name."""
+    reward: Any = getattr(adapter, "reward", None)
+    return reward if isinstance(reward, int | float) else None

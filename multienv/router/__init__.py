@@ -6,18 +6,25 @@ Flow: TRL → `make_factory` / `make_meta_factory` → adapters → sessions; th
 from multienv.router.adapter import EnvironmentAdapter
 from multienv.router.dispatch import MetaEnvironment, make_meta_factory
 from multienv.router.factory import make_factory
+from multienv.router.foreign import ForeignAdapter, instance_of, make_foreign_factory, owns_reward
 from multienv.router.grading import grade_last_messages
+from multienv.router.instances import ForeignInstances
 from multienv.router.presentation import Presentation
 from multienv.router.routes import Route
 from multienv.router.spelling import reserved_texts
 
 __all__ = [
     "EnvironmentAdapter",
+    "ForeignAdapter",
+    "ForeignInstances",
     "MetaEnvironment",
     "Presentation",
     "Route",
     "grade_last_messages",
+    "instance_of",
     "make_factory",
+    "make_foreign_factory",
     "make_meta_factory",
+    "owns_reward",
     "reserved_texts",
 ]

@@ -4,12 +4,14 @@ Flow: user → here → `meta`.
 """
 
 from multienv.specs.environment import EnvSpec, RewardFunction, Secret
+from multienv.specs.foreign import ForeignSpec
 from multienv.specs.limits import Limits
 from multienv.specs.mixture import TaskSet, check_disjoint, declare
 from multienv.specs.target import TargetKind, server_identity
 
 __all__ = [
     "EnvSpec",
+    "ForeignSpec",
     "Limits",
     "RewardFunction",
     "Secret",

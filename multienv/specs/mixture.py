@@ -1,6 +1,6 @@
 """Decides what a mixture may be made of: its environments' names, the values a name may map to, disjoint task sets.
 
-Flow: `MultiEnvSpec` hands its mapping here and gets one `EnvSpec` per name; after the servers have been asked,
+Flow: `MultiEnvSpec` hands its mapping here and gets one declaration per name; after the servers have been asked,
 `check_disjoint` looks again with what they said.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from multienv.errors import OverlappingTasksError, SpecError
 from multienv.specs.environment import EnvSpec
+from multienv.specs.foreign import ForeignSpec, as_foreign_spec
 from multienv.specs.target import is_environment_class, server_identity
 from multienv.types import RESERVED_NAMES
 
@@ -50,14 +51,14 @@ class TaskSet:
     indices: range | frozenset[int]
 
 
-def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec]:
-    """Check a user's mapping and turn every value into an `EnvSpec`.
+def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec | ForeignSpec]:
+    """Check a user's mapping and turn every value into an `EnvSpec` or a `ForeignSpec`.
 
     Args:
-        environments: From a unique name to an `EnvSpec`, a target, or a TRL `OpenRewardSpec`.
+        environments: From a unique name to an `EnvSpec`, a target, a TRL `OpenRewardSpec`, or a foreign environment.
 
     Returns:
-        One `EnvSpec` per name, in the order of the mapping.
+        One declaration per name, in the order of the mapping.
 
     Raises:
         SpecError: No environments, a bad or reserved or duplicate name, a value of another kind.
@@ -71,8 +72,8 @@ def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec]:
     if not environments:
         raise SpecError('environments is empty; name at least one, as in {"seta": EnvSpec("Eigent/SETA")}')
     check_names(environments)
-    declared = {name: as_env_spec(name, value) for name, value in environments.items()}
-    check_disjoint(_declared_tasks(name, spec) for name, spec in declared.items())
+    declared = {name: as_spec(name, value) for name, value in environments.items()}
+    check_disjoint(_declared_tasks(name, spec) for name, spec in declared.items() if isinstance(spec, EnvSpec))
     return declared
 
 
@@ -98,6 +99,21 @@ def check_names(names: Iterable[Any]) -> None:
             raise SpecError(f"environment names {first!r} and {name!r} differ only in case; choose distinct ones")
 
 
+def as_spec(name: str, value: Any) -> EnvSpec | ForeignSpec:
+    """Turn one value of a user's mapping into a declaration.
+
+    Raises:
+        SpecError: A value of another kind, or one whose parameters cannot be right.
+    """
+    if isinstance(value, EnvSpec | str) or is_environment_class(value) or _is_open_reward_spec(value):
+        return as_env_spec(name, value)
+    try:
+        foreign = as_foreign_spec(name, value)
+    except SpecError as error:
+        raise SpecError(f"environment {name!r}: {error}", environment=name) from None
+    return as_env_spec(name, value) if foreign is None else foreign
+
+
 def as_env_spec(name: str, value: Any) -> EnvSpec:
     """Turn one value of a user's mapping into an `EnvSpec`.
 
@@ -121,7 +137,8 @@ def as_env_spec(name: str, value: Any) -> EnvSpec:
         raise SpecError(f"environment {name!r}: {error}", environment=name) from None
     raise SpecError(
         f"environment {name!r} is of type {type(value).__name__}; accepted: EnvSpec, a target (catalogue name, URL or "
-        "Environment class), or TRL's OpenRewardSpec",
+        "Environment class), TRL's OpenRewardSpec, ForeignSpec, an object with train_dataset, environment_factory and "
+        "reward_funcs such as TRL's HarborSpec, or a TRL environment class (one with a method 'reset')",
         environment=name,
     )
 

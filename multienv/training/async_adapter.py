@@ -139,7 +139,7 @@ class AsyncFactory:
 
     @cached_property
     def _adapter_class(self) -> type[AsyncAdapter]:
-        declared = self.spec.environments[self.name]
+        declared = self._client.spec
         self._client.listings.setdefault(None, self.listing)
         route = self.spec.route(self.name, self.listing)
         made = make_factory(replace(route, open=_FirstContact(self._client).open))

@@ -15,7 +15,10 @@ from typing import Any, Final
 from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec
 from multienv.rewards.functions import callable_name, is_async
+from multienv.router import ForeignAdapter
+from multienv.specs import EnvSpec, ForeignSpec
 from multienv.training.async_adapter import AsyncFactory
+from multienv.training.async_foreign import ForeignFactory, check_rewards
 from multienv.types import Column
 
 _NOT_PASSED: Final = frozenset({"environments", "trainer_state", "log_extra", "log_metric"})
@@ -28,6 +31,8 @@ def trainer_kwargs(spec: MultiEnvSpec) -> dict[str, Any]:
         _check_function(owner, function)
     for name, declared in spec.environments.items():
         _check_travels(f"environment {name!r}", declared)
+        if isinstance(declared, ForeignSpec):
+            check_rewards(name, declared)
     weights = {name: declared.reward_weight for name, declared in spec.environments.items()}
     if acting := ", ".join(f"{name}={weight:g}" for name, weight in weights.items() if weight != 1.0):
         warnings.warn(
@@ -39,7 +44,9 @@ def trainer_kwargs(spec: MultiEnvSpec) -> dict[str, Any]:
     return {
         "train_dataset": dataset.select(interleaved(list(dataset[Column.ENVIRONMENT]))),
         "environment_factory": {
-            name: AsyncFactory(spec, name, made._route.listing)  # noqa: SLF001 - hidden from TRL, not from this library
+            name: ForeignFactory(spec, name)
+            if issubclass(made, ForeignAdapter)
+            else AsyncFactory(spec, name, made._route.listing)  # noqa: SLF001 - hidden from TRL, not from this library
             for name, made in spec.environment_factory.items()
         },
         "reward_funcs": _reward_funcs(spec),
@@ -96,7 +103,8 @@ class AsyncSpecReward(SpecReward):
 
 def _reward_funcs(spec: MultiEnvSpec) -> list[SpecReward]:
     """Return the users' functions; what the environments give themselves comes from `get_reward`."""
-    own = {name for name, declared in spec.environments.items() if declared.use_environment_reward}
+    declarations = spec.environments.items()
+    own = {name for name, made in declarations if isinstance(made, EnvSpec) and made.use_environment_reward}
     return [
         (AsyncSpecReward if is_async(function) else SpecReward)(spec, place)
         for place, function in enumerate(spec.reward_funcs)
