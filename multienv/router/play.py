@@ -160,7 +160,7 @@ class Play:
         return shown
 
     async def grade(self, message: str) -> None:
-        """Have the terminal tool, if there is one, grade the policy's last plain message; once, and that ends the episode.
+        """Have the terminal tool, if there is one, grade the policy's last plain message, once; that ends the episode.
 
         Source:
             The SDK's `AsyncSession.call_terminal_tool`.
