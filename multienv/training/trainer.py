@@ -17,7 +17,8 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from multienv.errors import SpecError
-from multienv.meta import MultiEnvSpec, several_functions
+from multienv.meta import MultiEnvSpec
+from multienv.rewards import several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.ranks import RanksInStep
@@ -92,7 +93,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             **options,
         )
         spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
-        spec.share_among(self.accelerator.num_processes)
+        spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
         self._reads_ahead = read_ahead
 
@@ -113,7 +114,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         try:
             return super().train(*args, **options)
         finally:
-            self.spec.drop_ahead()
+            self.spec.live.drop_ahead()
 
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
@@ -146,7 +147,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         names: list[Any] = [row.get(Column.ENVIRONMENT) for row in inputs]
         if any(name not in self.environment_factories for name in names):
             return inputs  # TRL says what is wrong
-        self.spec.check_sessions(Counter(name for name in names if name in self.spec.environments))
+        self.spec.live.check_sessions(Counter(name for name in names if name in self.spec.environments))
         taken: Counter[Any] = Counter()
         environments: list[Any] = []
         for name, row in zip(names, inputs, strict=True):
