@@ -67,6 +67,16 @@ class Play:
         self.recorder.session_id = session.id
         self.recorder.opened_at = time.monotonic()
         self.recorder.open_s = self.recorder.opened_at - started
+        try:
+            return self._shown_prompt(session)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's prompt and tools make of it
+            self._fail(ServerError(f"what environment {route.name!r} sent cannot be shown: {error!r}"))
+            session.start_closing()
+            return FAILED_PROMPT
+
+    def _shown_prompt(self, session: RoutedSession) -> Content:
+        """Take the tools and the conversation over, and return the content of the prompt's last message."""
+        route = self._route
         self._tools = route.presentation.toolbox((session.listing or route.listing).tools)
         last = session.prompt[-1]
         if session.prompt != (Message("user", last.parts),):
