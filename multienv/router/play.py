@@ -81,7 +81,8 @@ class Play:
         last = session.prompt[-1]
         if session.prompt != (Message("user", last.parts),):
             self.conversation = [route.presentation.message(route.name, message) for message in session.prompt]
-        return route.presentation.content(route.name, last.parts)
+        content: Content = route.presentation.message(route.name, last)["content"]
+        return content
 
     async def close(self) -> None:
         """Close the session, if there is one, and wait for it."""

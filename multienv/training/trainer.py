@@ -21,6 +21,7 @@ from multienv.meta import MultiEnvSpec
 from multienv.rewards import several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
+from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
 from multienv.training.seams import missing_seams
@@ -28,7 +29,7 @@ from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
 
-class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
     """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
 
     The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
@@ -119,7 +120,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
         if missing:
-            self._is_concurrent = self._stops_when_finished = self._shows_schemas = False
+            self._is_concurrent = self._stops_when_finished = self._shows_schemas = self._mends_pictures = False
             listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
             warnings.warn(
                 f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
