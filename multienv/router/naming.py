@@ -27,7 +27,7 @@ def python_names(published: Iterable[str], *, taken: Collection[str], suffix: st
 
     Example:
         >>> python_names(["run-tests", "reset", "_x", "run_tests"], taken={"reset"}, suffix="_tool")
-        {'run-tests': 'run_tests_2', 'reset': 'reset_tool', '_x': 'x', 'run_tests': 'run_tests'}
+        {'run-tests': 'run_tests_tool', 'reset': 'reset_tool', '_x': 'x', 'run_tests': 'run_tests'}
     """
     order = list(published)
     names = {name: name for name in order if _is_free(name, taken)}

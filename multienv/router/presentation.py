@@ -176,15 +176,10 @@ def shortened(text: str, max_chars: int | None) -> str:
     r"""Return a text of at most so many characters: head and tail, and between them how much is missing.
 
     Example:
-        >>> print(shortened("one\n" * 100, 60))
-        one
-        one
-        one
-        one
-        [... 364 characters left out ...]
-        one
-        one
-        one
+        >>> print(shortened("0123456789" * 100, 60))
+        012345678901
+        [... 976 characters left out ...]
+        890123456789
     """
     if max_chars is None or len(text) <= max_chars:
         return text
