@@ -57,12 +57,14 @@ class Report:
         table.add_column("ratio", justify="right")
         table.add_column("remark")
         for row in self.rows:
-            table.add_row(row.what, _in_ms(row.duration_s), f"{row.ratio:.3g}", row.remark)
+            table.add_row(row.what, _in_words(row.duration_s), f"{row.ratio:.3g}", row.remark)
         console = Console()
         console.print(table)
         console.print(self.result, highlight=False)
 
 
-def _in_ms(duration_s: float) -> str:
+def _in_words(duration_s: float) -> str:
+    if duration_s < 1e-4:
+        return f"{duration_s * 1e6:,.0f} µs"
     duration_ms = duration_s * 1000
     return f"{duration_ms:,.{0 if duration_ms >= 100 else 1}f} ms"

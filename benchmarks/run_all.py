@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import async_rollouts
 import dataset
 import import_time
+import rendering
 import rollouts
 import sessions
 import slow_environment
@@ -27,6 +28,7 @@ BENCHMARKS: Mapping[str, Callable[[], Report]] = {
     "tool_call": tool_call.run,
     "rollouts": rollouts.run,
     "async_rollouts": async_rollouts.run,
+    "rendering": rendering.run,
     "sessions": sessions.run,
     "slow_environment": slow_environment.run,
 }

@@ -52,6 +52,14 @@ def test_sessions_and_slow_environments_are_measured() -> None:
     assert len(evaluated("slow_environment", "run(0.01, 2, 1)")["rows"]) == 3
 
 
+def test_the_same_prompts_are_rendered_with_every_trainer_and_exact_schemas_are_exact() -> None:
+    times = evaluated("rendering", "measure(num_prompts=12, batch_size=6, num_repeats=2)")  # raises where they are not
+    assert {what: len(taken) for what, taken in times["rendering_s"].items()} == dict.fromkeys(times["num_tokens"], 2)
+    theirs, methods, exact = times["num_tokens"].values()
+    assert exact > max(theirs, methods)  # neither binding can say all that is published
+    assert min(times["toolbox_s"], times["check_s"]) > 0
+
+
 def test_every_statement_is_timed_as_often_as_the_bare_interpreter() -> None:
     times = evaluated("import_time", "measure(['pass', 'import multienv'], num_repeats=2)")
     assert {statement: len(taken) for statement, taken in times.items()} == {"pass": 2, "import multienv": 2}

@@ -148,7 +148,7 @@ def test_arguments_are_what_the_schema_allows_and_the_same_each_time(
     monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    script: Any = importlib.import_module("public_environments")
+    script: Any = importlib.import_module("arguments")
     schema = Tree.model_json_schema()
     made = [script.Arguments(schema, str(seed), said).value(schema) for seed in range(20)]
     for value in made:
