@@ -62,7 +62,10 @@ class Presentation:
 
     def message(self, environment: str, message: Message) -> JSONObject:
         """Return a prompt's message as chat templates take it."""
-        shown: JSONObject = {"role": message.role, "content": self.content(environment, message.parts)}
+        shown: JSONObject = {
+            "role": self.spelling.text(message.role),
+            "content": self.content(environment, message.parts),
+        }
         if message.reasoning:
             shown["reasoning_content"] = self.spelling.text(message.reasoning)
         if message.tool_calls:
