@@ -8,23 +8,22 @@ from __future__ import annotations
 import importlib
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.dataset import TaskList, build_dataset
-from multienv.errors import SessionLimitError, SpecError
-from multienv.foreign import ForeignEnvironment
+from multienv.errors import SpecError
+from multienv.live import LiveMixture
 from multienv.rewards import (
     Batches,
     Columns,
     LogColumns,
-    callable_name,
-    environment_reward,
+    check_distinct,
+    environment_functions,
     is_function,
     mixture_reward,
-    routed,
+    several_functions,
     weights_notice,
 )
 from multienv.router import (
@@ -38,32 +37,14 @@ from multienv.router import (
     make_meta_factory,
     reserved_texts,
 )
-from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
+from multienv.sessions import EnvironmentClient
 from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, check_disjoint, declare
 from multienv.types import ToolListing
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_CLOSE_PATIENCE_S = 30.0
 _DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts", "_presentation")
-
-
-def several_functions(value: Any) -> tuple[Any, ...]:
-    """Turn reward functions for all environments into a tuple; TRL takes functions, models and models' names.
-
-    Raises:
-        SpecError: Something in it is none of these.
-    """
-    is_one = callable(value) or isinstance(value, str)
-    functions = (value,) if is_one else tuple(value) if isinstance(value, Iterable) else (value,)
-    for function in functions:
-        if not callable(function) and not isinstance(function, str):
-            raise SpecError(
-                f"reward_funcs holds {function!r} of type {type(function).__name__}; accepted: reward functions, "
-                "reward models, and models' names, as for GRPOTrainer"
-            )
-    return functions
 
 
 def _release(environments: Sequence[Any]) -> None:
@@ -91,6 +72,9 @@ class MultiEnvSpec:
         system_prompt: System message of every prompt, unless an `EnvSpec` has its own.
         max_sessions: Most sessions of all environments open at once; None for no limit.
         max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
+
+    Attributes:
+        live: What of it lives in this process: connections, sessions, and the limits on them.
 
     Raises:
         SpecError: The declaration cannot be right; nothing was fetched.
@@ -130,19 +114,13 @@ class MultiEnvSpec:
 
     def _start(self) -> None:
         """Make what lives in this process only."""
-        self._ledger = Ledger(max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts)
-        self._clients = {
-            name: EnvironmentClient(name, spec, self._ledger)
-            for name, spec in self._specs.items()
-            if isinstance(spec, EnvSpec)
-        }
-        self._foreign = {
-            name: ForeignEnvironment(name, spec) for name, spec in self._specs.items() if isinstance(spec, ForeignSpec)
-        }
+        self.live = LiveMixture(
+            self._specs, max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts
+        )
         self._known = list(self._specs)
         self._batches = Batches(grade_last_messages, _release)
         self._lock = threading.RLock()
-        if not self._foreign:  # whose attributes are read when they are needed
+        if not self.live.foreign:  # whose attributes are read when they are needed
             _ = self._rewards
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
@@ -186,15 +164,15 @@ class MultiEnvSpec:
 
     def _make_factories(self) -> dict[str, type[EnvironmentAdapter | ForeignAdapter]]:
         own = self._ors_factories
-        return {name: own[name] if name in own else self._foreign[name].factory for name in self._specs}
+        return {name: own[name] if name in own else self.live.foreign[name].factory for name in self._specs}
 
     @property
     def _ors_factories(self) -> dict[str, type[EnvironmentAdapter]]:
         return self._once("ors_factories", self._make_ors_factories)
 
     def _make_ors_factories(self) -> dict[str, type[EnvironmentAdapter]]:
-        listings = self._everywhere(EnvironmentClient.fetch_tools)
-        return {name: make_factory(self.route(name, listings[name])) for name in self._clients}
+        listings = self.live.everywhere(EnvironmentClient.fetch_tools)
+        return {name: make_factory(self.route(name, listings[name])) for name in self.live.clients}
 
     def route(self, name: str, listing: ToolListing) -> Route:
         """Return what the router knows of an environment.
@@ -203,7 +181,7 @@ class MultiEnvSpec:
             name: The environment.
             listing: Its tools as published.
         """
-        client = self._clients[name]
+        client = self.live.clients[name]
         return Route(name, client.spec.split, listing, client.open, client.spec.limits, self._presentation)
 
     @property
@@ -216,9 +194,9 @@ class MultiEnvSpec:
             SpecError: The mixture holds foreign environments.
             ServerError: A server cannot be reached, or answers wrongly.
         """
-        if self._foreign:
+        if self.live.foreign:
             raise SpecError(
-                f"meta_environment_factory cannot stand for {', '.join(map(repr, self._foreign))}, which "
+                f"meta_environment_factory cannot stand for {', '.join(map(repr, self.live.foreign))}, which "
                 "ORS knows nothing of; give the trainer environment_factory, or leave them out of the mixture"
             )
         return self._once("meta_environment_factory", lambda: make_meta_factory(self._ors_factories))
@@ -280,52 +258,7 @@ class MultiEnvSpec:
 
     def close(self) -> None:
         """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""
-        for client in self._clients.values():
-            client.close()
-        try:
-            for foreign in self._foreign.values():
-                foreign.close(_CLOSE_PATIENCE_S)
-        finally:
-            shut_down(self._ledger, _CLOSE_PATIENCE_S)
-
-    def share_among(self, num_ranks: int) -> None:
-        """Keep one process's share of all limits on counts and rates; before the first session.
-
-        Args:
-            num_ranks: How many processes train together.
-        """
-        self._ledger.share_among(num_ranks)
-        for client in self._clients.values():
-            client.share_among(num_ranks)
-
-    def check_sessions(self, needed: Mapping[str, int]) -> None:
-        """Check that a batch's sessions can all be open at once, before any is opened.
-
-        Args:
-            needed: Sessions needed at once in this process, by environment.
-
-        Raises:
-            SessionLimitError: They cannot; it names the need, the limit and what to change.
-        """
-        if short := self._first_short(needed):
-            what, need, limit = short
-            raise SessionLimitError(
-                f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
-                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation"
-            )
-
-    def has_room_for(self, needed: Mapping[str, int]) -> bool:
-        """Tell whether so many sessions may be open at once in this process, by environment."""
-        return self._first_short(needed) is None
-
-    def _first_short(self, needed: Mapping[str, int]) -> tuple[str, int, int] | None:
-        """Return the first limit that is too low: whose it is, the need, and the limit."""
-        needed = {name: need for name, need in needed.items() if name in self._clients}
-        limits = [
-            (f"environment {name!r}", need, self._clients[name].opener.max_sessions) for name, need in needed.items()
-        ]
-        limits.append(("the whole mixture", sum(needed.values()), self._ledger.max_sessions))
-        return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
+        self.live.close()
 
     def hand_over(self, others: Iterable[str]) -> None:
         """Let a trainer of this library look after the sessions, and know of environments beside the spec's.
@@ -353,18 +286,7 @@ class MultiEnvSpec:
         reserved = reserved_texts(processing_class, chat_template)
         has_images = getattr(processing_class, "image_processor", None) is not None
         self._presentation.show_to(reserved, has_images=has_images)
-        for client in self._clients.values():
-            client.takes_messages = has_conversations
-
-    def drop_ahead(self) -> None:
-        """Close the sessions that were opened ahead and that nobody asked for."""
-        for client in self._clients.values():
-            client.drop_ahead()
-
-    def open_ahead(self, environment: str, task_index: int) -> None:
-        """Start opening a session that the next `reset` for this task will get; a foreign environment has none."""
-        if environment in self._clients:
-            self._clients[environment].open_ahead(task_index)
+        self.live.take_messages(is_on=has_conversations)
 
     def __enter__(self) -> Self:
         """Return the spec itself.
@@ -372,10 +294,7 @@ class MultiEnvSpec:
         Raises:
             OrderError: It was closed; a closed spec opens no new session.
         """
-        for client in self._clients.values():
-            client.check_open()
-        for foreign in self._foreign.values():
-            foreign.check_open()
+        self.live.check_open()
         return self
 
     def __exit__(
@@ -403,11 +322,11 @@ class MultiEnvSpec:
         return self._once("built", self._build)
 
     def _build(self) -> tuple[Dataset, dict[str, frozenset[str]]]:
-        fetched = self._everywhere(EnvironmentClient.fetch_tasks)
+        fetched = self.live.everywhere(EnvironmentClient.fetch_tasks)
         check_disjoint(task_set for _, task_set in fetched.values())
         return build_dataset(
             [
-                self._foreign[name].task_list(self._system_prompt)
+                self.live.foreign[name].task_list(self._system_prompt)
                 if isinstance(spec, ForeignSpec)
                 else TaskList(
                     name,
@@ -420,43 +339,23 @@ class MultiEnvSpec:
             ]
         )
 
-    def _everywhere(self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """Fetch one thing from all environments at once; the first error is raised as soon as it is known."""
-        for client in self._clients.values():
-            client.prepare()
-        if not self._clients:
-            return {}
-        fetching = {name: fetch(client) for name, client in self._clients.items()}
-        return session_loop().run(all_or_first_error(fetching))
-
     @property
     def _rewards(self) -> list[tuple[RewardFunction, float]]:
         return self._once("rewards", self._named_rewards)
 
     def _named_rewards(self) -> list[tuple[RewardFunction, float]]:
         """Build the reward functions with their weights, and refuse two of one name."""
-        known = self._known
-        log_columns = LogColumns()
+        known, log_columns = self._known, LogColumns()
         rewards: list[tuple[RewardFunction, float]] = []
         for name, spec in self._specs.items():
-            if isinstance(spec, ForeignSpec):
-                rewards += [
-                    (function, spec.reward_weight) for function in self._foreign[name].rewards(known, log_columns)
-                ]
-                continue
-            if spec.use_environment_reward:
-                rewards.append((environment_reward(name, known), spec.reward_weight))
-            rewards += [
-                (routed(function, name, known, self._columns, log_columns), spec.reward_weight)
-                for function in spec.reward_funcs
-            ]
-        rewards += [(function, 1.0) for function in self._shared]
-        counts = Counter(callable_name(function) for function, _ in rewards if is_function(function))
-        if twice := [name for name, count in counts.items() if count > 1]:
-            raise SpecError(
-                f"several reward functions are named {', '.join(map(repr, twice))}; TRL logs them by name, so give "
-                "each function its own __name__"
+            functions = (
+                self.live.foreign[name].rewards(known, log_columns)
+                if isinstance(spec, ForeignSpec)
+                else environment_functions(name, spec, known, self._columns, log_columns)
             )
+            rewards += [(function, spec.reward_weight) for function in functions]
+        rewards += [(function, 1.0) for function in self._shared]
+        check_distinct(function for function, _ in rewards)
         # A model is called by TRL itself, with token ids; only functions come to see a batch.
         return [
             (self._batches.watch(function) if is_function(function) else function, weight)

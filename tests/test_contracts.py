@@ -207,3 +207,44 @@ def test_every_exception_of_the_outside_has_a_meaning(name: str) -> None:
             continue
         if issubclass(member, aiohttp.ClientError | sdk.OpenRewardError | OSError):
             assert issubclass(member, table), member
+
+
+# Pictures in TRL; what TRL does with them is pinned in `test_vision_support`
+
+
+def test_trl_still_needs_pictures_everywhere_or_nowhere() -> None:
+    """When this fails, TRL may have been mended, and `training.pictures` can perhaps be given up in part."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    assert "images.append(prompt_images if prompt_images else None)" in source(GRPOTrainer._tokenize_prompts)
+    scored = source(GRPOTrainer._generate_and_score_completions)
+    assert "self.processing_class(images=images, text=prompts_text" in scored
+    cut = source(GRPOTrainer._get_per_token_logps_and_entropies)
+    assert 'model_inputs["pixel_values"] = pixel_values[row_start:row_end]' in cut
+    assert "if img_list is not None:" in source(VLLMGeneration.generate)
+    assert "img_list if len(img_list) > 1 else img_list[0]" in source(VLLMGeneration.generate)
+    assert 'strip_images_from_messages(messages) for messages in self._logs["completion"]' in source(GRPOTrainer.log)
+
+
+def test_trl_asks_for_log_probabilities_with_pictures_by_keyword() -> None:
+    for method in (GRPOTrainer._generate_and_score_completions, GRPOTrainer._compute_loss):
+        calls = source(method).split("self._get_per_token_logps_and_entropies(")[1:]
+        assert calls
+        assert all("num_images=" in call.partition(")\n")[0] for call in calls)
+        assert all("logits_to_keep,\n" in call for call in calls)
+
+
+def test_trl_splits_pictures_by_the_rows_they_are_in_and_joins_them_again() -> None:
+    import torch
+    from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+
+    grid = torch.tensor([[1, 1, 2], [1, 2, 2]])
+    whole: dict[str, Any] = {
+        "pixel_values": torch.arange(6.0)[:, None],
+        "image_grid_thw": grid,
+        "num_images": [1, 0, 1],
+    }
+    by_row = split_pixel_values_by_grid(whole)
+    assert [len(rows) for rows in by_row["pixel_values"]] == [2, 0, 4]
+    joined = unsplit_pixel_values_by_grid(by_row)
+    assert all(torch.equal(joined[name], whole[name]) for name in ("pixel_values", "image_grid_thw"))

@@ -328,7 +328,7 @@ class Outage(TrainerCallback):
 
     @property
     def circuit(self) -> Circuit:
-        return self.spec._clients[self.name].opener.breaker.state
+        return self.spec.live.clients[self.name].opener.breaker.state
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 1:

@@ -204,10 +204,10 @@ def test_one_factory_cannot_stand_for_foreign_environments() -> None:
 
 def test_limits_on_sessions_are_for_ors_environments_only() -> None:
     with MultiEnvSpec({"echo": EchoEnvironment, "guess": guesses()}, max_sessions=2) as spec:
-        spec.share_among(1)
-        spec.check_sessions({"echo": 2, "guess": 100})
-        assert not spec.has_room_for({"echo": 3, "guess": 0})
-        spec.open_ahead("guess", 0)
+        spec.live.share_among(1)
+        spec.live.check_sessions({"echo": 2, "guess": 100})
+        assert not spec.live.has_room_for({"echo": 3, "guess": 0})
+        spec.live.open_ahead("guess", 0)
 
 
 def test_a_mixture_with_foreign_environments_pickles() -> None:

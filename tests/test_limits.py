@@ -224,10 +224,10 @@ TestBreakerMachine = BreakerMachine.TestCase
 
 def test_ranks_share_the_limits() -> None:
     with MultiEnvSpec({"env": EnvSpec("owner/name", limits=Limits(max_sessions=9))}, max_sessions=20) as spec:
-        spec.share_among(4)
-        assert spec.has_room_for({"env": 2})
+        spec.live.share_among(4)
+        assert spec.live.has_room_for({"env": 2})
         with pytest.raises(errors.SessionLimitError, match="needs 3 sessions of environment 'env' .* share .* is 2"):
-            spec.check_sessions({"env": 3})
+            spec.live.check_sessions({"env": 3})
 
 
 def reward_of_its_own(environments: list[Any], **_: Any) -> list[float]:

@@ -11,6 +11,7 @@ from transformers.utils import get_json_schema
 
 from multienv.router import Route, make_factory
 from multienv.router.adapter import RESERVED_MEMBERS, EnvironmentAdapter
+from multienv.router.arguments import ArgumentCheck
 from multienv.router.naming import python_names
 from multienv.router.schema import python_type
 from multienv.router.tools import bind_tools
@@ -53,8 +54,12 @@ def test_every_tool_is_bound_with_its_parameters_and_sends_exactly_what_is_given
         assert schema["parameters"].get("required", []) == required
         given_names = [name for name in properties if data.draw(st.booleans())]
         arguments = {name: data.draw(json_scalars) for name in given_names}
-        methods[tool.name](**{tool.parameters[name]: value for name, value in arguments.items()})
-        assert session.calls[-1] == (tool.spec.name, arguments)
+        num_sent = len(session.calls)
+        text = said(methods[tool.name], **{tool.parameters[name]: value for name, value in arguments.items()})
+        if complaint := ArgumentCheck(tool.spec.input_schema).complaint(arguments):
+            assert (text, len(session.calls)) == (complaint, num_sent)
+        else:
+            assert session.calls[num_sent:] == [(tool.spec.name, arguments)]
 
 
 @given(st.lists(nasty_names, unique=True, max_size=8), st.sets(st.sampled_from(["reset", "self", "reward"])))

@@ -46,6 +46,7 @@ class Play:
     def __init__(self, route: Route, task_id: str) -> None:
         self._route = route
         self._tools: Toolbox | None = None
+        self._is_graded = False
         self.recorder = EpisodeRecorder(route.name, task_id)
         self.session: RoutedSession | None = None
         self.conversation: list[JSONObject] = []
@@ -66,11 +67,22 @@ class Play:
         self.recorder.session_id = session.id
         self.recorder.opened_at = time.monotonic()
         self.recorder.open_s = self.recorder.opened_at - started
+        try:
+            return self._shown_prompt(session)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's prompt and tools make of it
+            self._fail(ServerError(f"what environment {route.name!r} sent cannot be shown: {error!r}"))
+            session.start_closing()
+            return FAILED_PROMPT
+
+    def _shown_prompt(self, session: RoutedSession) -> Content:
+        """Take the tools and the conversation over, and return the content of the prompt's last message."""
+        route = self._route
         self._tools = route.presentation.toolbox((session.listing or route.listing).tools)
         last = session.prompt[-1]
         if session.prompt != (Message("user", last.parts),):
             self.conversation = [route.presentation.message(route.name, message) for message in session.prompt]
-        return route.presentation.content(route.name, last.parts)
+        content: Content = route.presentation.message(route.name, last)["content"]
+        return content
 
     async def close(self) -> None:
         """Close the session, if there is one, and wait for it."""
@@ -159,10 +171,15 @@ class Play:
         return shown
 
     async def grade(self, message: str) -> None:
-        """Have the terminal tool, if there is one, grade the policy's last plain message; that ends the episode."""
+        """Have the terminal tool, if there is one, grade the policy's last plain message, once; that ends the episode.
+
+        Source:
+            The SDK's `AsyncSession.call_terminal_tool`.
+        """
         session = self.session
-        if self.recorder.is_over or session is None:
+        if self._is_graded or self.recorder.is_over or session is None:
             return
+        self._is_graded = True
         terminal = (session.listing or self._route.listing).terminal_tool
         if terminal is not None:
             arguments = {} if terminal.argument is None else {terminal.argument: message}

@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import logging
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +23,14 @@ Content: TypeAlias = str | list[JSONObject]
 """The content of a chat message: a text, or content blocks where there are pictures."""
 
 _MOST_TOOLBOXES: Final = 256
+_ROLES_WITH_PICTURES: Final = ("user", "tool")
+"""Chat templates leave out pictures elsewhere, and processors then find more pictures than places for them."""
+_FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Formats of pictures that are read; no others, for Pillow starts other programs to read some."""
+_MOST_RATIO: Final = 200
+"""Longest side in shortest sides; the processors of Qwen's vision models end the run above it."""
+_LEAST_SIDE: Final = 4
+"""Fewest pixels of a side; transformers takes a height of 1 or 3 pixels for the colours."""
 
 
 class Presentation:
@@ -62,9 +71,13 @@ class Presentation:
 
     def message(self, environment: str, message: Message) -> JSONObject:
         """Return a prompt's message as chat templates take it."""
+        parts = message.parts
+        if self.has_images and message.role not in _ROLES_WITH_PICTURES and not all(isinstance(p, str) for p in parts):
+            self._warn(environment, f"shows pictures in a message of role {message.role!r}, where no policy sees any")
+            parts = tuple(part if isinstance(part, str) else _left_out(part) for part in parts)
         shown: JSONObject = {
             "role": self.spelling.text(message.role),
-            "content": self.content(environment, message.parts),
+            "content": self.content(environment, parts),
         }
         if message.reasoning:
             shown["reasoning_content"] = self.spelling.text(message.reasoning)
@@ -114,12 +127,16 @@ class Presentation:
         """Return a picture, or what stands for it."""
         if not self.has_images:
             self._warn(environment, "shows pictures, and this policy reads text only; a placeholder stands for each")
-            return f"[image left out: {image.mime_type}, {image.num_bytes} bytes]"
+            return _left_out(image)
         try:
             return _decoded(image)
+        except ImportError:
+            self._warn(
+                environment, "shows pictures, and Pillow, which reads them, is missing: install multienv[vision]"
+            )
         except Exception as error:  # noqa: BLE001 - whatever a decoder makes of a stranger's bytes
             self._warn(environment, f"sent a picture that cannot be read, and a placeholder stands for it: {error!r}")
-            return f"[image left out: {image.mime_type}, unreadable]"
+        return f"[image left out: {image.mime_type}, unreadable]"
 
     def _warn(self, environment: str, what: str) -> None:
         if environment not in self._warned:
@@ -127,11 +144,35 @@ class Presentation:
             logger.warning("environment %r %s", environment, what)
 
 
-def _decoded(image: Image) -> Any:
-    from PIL import Image as pillow  # noqa: N813, PLC0415 - a module of functions; only vision models need it
+def _left_out(image: Image) -> str:
+    return f"[image left out: {image.mime_type}, {image.num_bytes} bytes]"
 
-    decoded = pillow.open(io.BytesIO(base64.b64decode(image.data, validate=True)))
-    return decoded.convert("RGB")
+
+def _decoded(image: Image) -> Any:
+    """Return a picture in RGB, upright, on white where it is transparent, at least `_LEAST_SIDE` pixels each way.
+
+    Raises:
+        Exception: Whatever Pillow raises; `ValueError` for a picture too long for its width.
+    """
+    from PIL import Image as pillow  # noqa: N813, PLC0415 - a module of functions; only vision models need it
+    from PIL import ImageOps  # noqa: PLC0415 - see above
+
+    file = io.BytesIO(base64.b64decode("".join(image.data.split()), validate=True))
+    with warnings.catch_warnings():  # of the whole process, therefore around no more than this
+        warnings.simplefilter("error", pillow.DecompressionBombWarning)
+        opened: Any = pillow.open(file, formats=_FORMATS)
+    if max(opened.size) > _MOST_RATIO * min(opened.size):
+        raise ValueError(f"{opened.size[0]} x {opened.size[1]} pixels is too long for its width")
+    if opened.mode.startswith("I;16"):  # which `convert` takes for white from 256 on
+        opened = opened.point(lambda value: value / 256).convert("L")
+    upright = ImageOps.exif_transpose(opened)
+    if upright.has_transparency_data:
+        layer = upright.convert("RGBA")
+        upright = pillow.new("RGBA", layer.size, "white")
+        upright.alpha_composite(layer)
+    shown = upright.convert("RGB")
+    factor = -(-_LEAST_SIDE // min(shown.size))
+    return shown if factor == 1 else shown.resize((shown.width * factor, shown.height * factor), pillow.Resampling.BOX)
 
 
 def shortened(text: str, max_chars: int | None) -> str:

@@ -131,11 +131,11 @@ class AsyncFactory:
     @property
     def max_mixture_sessions(self) -> int | None:
         """Most sessions of the whole mixture open at once; None for no limit."""
-        return self.spec._ledger.max_sessions  # noqa: SLF001 - the spec has no public face for its own rooms
+        return self.spec.live.ledger.max_sessions
 
     @property
     def _client(self) -> EnvironmentClient:
-        return self.spec._clients[self.name]  # noqa: SLF001 - see above
+        return self.spec.live.clients[self.name]
 
     @cached_property
     def _adapter_class(self) -> type[AsyncAdapter]:

@@ -28,7 +28,7 @@ class ForeignFactory:
 
     def __call__(self) -> ForeignAdapter:
         """Make an adapter; no server of the mixture is asked for anything."""
-        return self.spec._foreign[self.name].factory()  # noqa: SLF001 - the spec has no public face for its own rooms
+        return self.spec.live.foreign[self.name].factory()
 
 
 def check_rewards(name: str, declared: ForeignSpec) -> None:

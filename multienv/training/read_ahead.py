@@ -1,6 +1,6 @@
 """Decides when the sessions of the next batch are opened: as soon as the data loader has read it, one batch early.
 
-Flow: accelerate's data loader reads one batch ahead and collates it → `ReadAhead` → `MultiEnvSpec.open_ahead`.
+Flow: accelerate's data loader reads one batch ahead and collates it → `ReadAhead` → `LiveMixture.open_ahead`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ReadAhead:
         return self._collate(rows)
 
     def _open(self, own: Rows, needed: Counter[str]) -> None:
-        if not self._spec.has_room_for(needed):
+        if not self._spec.live.has_room_for(needed):
             logger.info("not read ahead: two batches need more sessions than the limits allow (%s)", dict(needed))
             return
         for row in own:
-            self._spec.open_ahead(row[Column.ENVIRONMENT], int(row[Column.TASK_INDEX]))
+            self._spec.live.open_ahead(row[Column.ENVIRONMENT], int(row[Column.TASK_INDEX]))

@@ -1,6 +1,6 @@
 """Decides whether TRL is the TRL that the trainer was written for, seam by seam.
 
-The trainer overrides five private methods of `GRPOTrainer` and copies none. Where one has another signature than
+The trainer overrides six private methods of `GRPOTrainer` and copies none. Where one has another signature than
 expected, what hangs on it is switched off and TRL does it in its own way.
 
 Flow: `trainer` asks `missing_seams` once, when it is made.
@@ -32,6 +32,26 @@ SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
         "multimodal_fields",
         "num_generations",
         "has_tool_images",
+    ),
+    "_get_per_token_logps_and_entropies": (
+        "self",
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "compute_entropy",
+        "compute_aux_loss",
+        "pixel_values",
+        "image_grid_thw",
+        "num_images",
+        "pixel_attention_mask",
+        "spatial_shapes",
+        "num_tiles",
+        "image_sizes",
+        "token_type_ids",
+        "mm_token_type_ids",
+        "image_position_ids",
     ),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
 }

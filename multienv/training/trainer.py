@@ -17,9 +17,11 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from multienv.errors import SpecError
-from multienv.meta import MultiEnvSpec, several_functions
+from multienv.meta import MultiEnvSpec
+from multienv.rewards import several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
+from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
 from multienv.training.seams import missing_seams
@@ -27,7 +29,7 @@ from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
 
-class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
     """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
 
     The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
@@ -92,7 +94,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             **options,
         )
         spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
-        spec.share_among(self.accelerator.num_processes)
+        spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
         self._reads_ahead = read_ahead
 
@@ -113,12 +115,12 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         try:
             return super().train(*args, **options)
         finally:
-            self.spec.drop_ahead()
+            self.spec.live.drop_ahead()
 
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
         if missing:
-            self._is_concurrent = self._stops_when_finished = self._shows_schemas = False
+            self._is_concurrent = self._stops_when_finished = self._shows_schemas = self._mends_pictures = False
             listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
             warnings.warn(
                 f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
@@ -146,7 +148,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         names: list[Any] = [row.get(Column.ENVIRONMENT) for row in inputs]
         if any(name not in self.environment_factories for name in names):
             return inputs  # TRL says what is wrong
-        self.spec.check_sessions(Counter(name for name in names if name in self.spec.environments))
+        self.spec.live.check_sessions(Counter(name for name in names if name in self.spec.environments))
         taken: Counter[Any] = Counter()
         environments: list[Any] = []
         for name, row in zip(names, inputs, strict=True):

@@ -1,0 +1,133 @@
+"""Decides what of a mixture lives in one process: its connections and sessions, the limits on them, and their end.
+
+Flow: `MultiEnvSpec.live` → the trainers' questions about sessions → `EnvironmentClient`, `ForeignEnvironment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from multienv.errors import SessionLimitError
+from multienv.foreign import ForeignEnvironment
+from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
+from multienv.specs import EnvSpec, ForeignSpec
+
+_CLOSE_PATIENCE_S: Final = 30.0
+T = TypeVar("T")
+
+
+class LiveMixture:
+    """The part of a mixture that does not travel to another process.
+
+    Args:
+        specs: The declarations by name.
+        max_sessions: Most sessions of all environments open at once; None for no limit.
+        max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
+
+    Attributes:
+        ledger: All connections and open sessions.
+        clients: The ORS environments by name.
+        foreign: The environments that know nothing of ORS, by name.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[str, EnvSpec | ForeignSpec],
+        *,
+        max_sessions: int | None = None,
+        max_concurrent_starts: int | None = None,
+    ) -> None:
+        self.ledger = Ledger(max_sessions=max_sessions, max_concurrent_starts=max_concurrent_starts)
+        self.clients = {
+            name: EnvironmentClient(name, spec, self.ledger)
+            for name, spec in specs.items()
+            if isinstance(spec, EnvSpec)
+        }
+        self.foreign = {
+            name: ForeignEnvironment(name, spec) for name, spec in specs.items() if isinstance(spec, ForeignSpec)
+        }
+
+    def everywhere(self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]) -> dict[str, T]:
+        """Fetch one thing from all ORS environments at once; the first error is raised as soon as it is known."""
+        for client in self.clients.values():
+            client.prepare()
+        if not self.clients:
+            return {}
+        fetching = {name: fetch(client) for name, client in self.clients.items()}
+        return session_loop().run(all_or_first_error(fetching))
+
+    def take_messages(self, *, is_on: bool) -> None:
+        """Fetch prompts as conversations from now on, where environments have them; or as one message."""
+        for client in self.clients.values():
+            client.takes_messages = is_on
+
+    def share_among(self, num_ranks: int) -> None:
+        """Keep one process's share of all limits on counts and rates; before the first session.
+
+        Args:
+            num_ranks: How many processes train together.
+        """
+        self.ledger.share_among(num_ranks)
+        for client in self.clients.values():
+            client.share_among(num_ranks)
+
+    def check_sessions(self, needed: Mapping[str, int]) -> None:
+        """Check that a batch's sessions can all be open at once, before any is opened.
+
+        Args:
+            needed: Sessions needed at once in this process, by environment; a foreign environment needs none.
+
+        Raises:
+            SessionLimitError: They cannot; it names the need, the limit and what to change.
+        """
+        if short := self._first_short(needed):
+            what, need, limit = short
+            raise SessionLimitError(
+                f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
+                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation"
+            )
+
+    def has_room_for(self, needed: Mapping[str, int]) -> bool:
+        """Tell whether so many sessions may be open at once in this process, by environment."""
+        return self._first_short(needed) is None
+
+    def _first_short(self, needed: Mapping[str, int]) -> tuple[str, int, int] | None:
+        """Return the first limit that is too low: whose it is, the need, and the limit."""
+        needed = {name: need for name, need in needed.items() if name in self.clients}
+        limits = [
+            (f"environment {name!r}", need, self.clients[name].opener.max_sessions) for name, need in needed.items()
+        ]
+        limits.append(("the whole mixture", sum(needed.values()), self.ledger.max_sessions))
+        return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
+
+    def open_ahead(self, environment: str, task_index: int) -> None:
+        """Start opening a session that the next `reset` for this task will get; a foreign environment has none."""
+        if environment in self.clients:
+            self.clients[environment].open_ahead(task_index)
+
+    def drop_ahead(self) -> None:
+        """Close the sessions that were opened ahead and that nobody asked for."""
+        for client in self.clients.values():
+            client.drop_ahead()
+
+    def check_open(self) -> None:
+        """Check that nothing was closed.
+
+        Raises:
+            OrderError: It was; a closed mixture opens no new session.
+        """
+        for client in self.clients.values():
+            client.check_open()
+        for foreign in self.foreign.values():
+            foreign.check_open()
+
+    def close(self) -> None:
+        """Close every session, connection and foreign instance; nothing new is opened after that."""
+        for client in self.clients.values():
+            client.close()
+        try:
+            for foreign in self.foreign.values():
+                foreign.close(_CLOSE_PATIENCE_S)
+        finally:
+            shut_down(self.ledger, _CLOSE_PATIENCE_S)
