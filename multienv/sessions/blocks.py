@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 
 NO_OUTPUT = "(no output)"
 """Shown to the policy when a result holds nothing."""
-MOST_NESTED: Final = 500
-"""Levels of arrays and objects in a tool's schema; beyond them, whatever renders it may exceed Python's recursion."""
+MOST_NESTED: Final = 300
+"""Levels of arrays and objects in a tool's schema; transformers takes two of Python's 1,000 calls to render each."""
 
 
 def parse_parts(blocks: Iterable[Mapping[str, Any]]) -> Parts:
