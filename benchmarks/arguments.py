@@ -73,6 +73,8 @@ class Arguments:
         }
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+        if "prefixItems" in schema:  # a tuple of pydantic's; nothing may follow
+            return [self.value(item, depth + 1) for item in schema["prefixItems"]]
         least = schema.get("minItems", 0)
         most = least if depth >= _DEEPEST else min(schema.get("maxItems", least + 2), least + 2)
         return [self.value(schema.get("items", {}), depth + 1) for _ in range(self._random.randint(least, most))]

@@ -105,3 +105,100 @@ def tool_specs(draw: st.DrawFn) -> ToolSpec:
 
 
 toolsets = st.lists(tool_specs(), max_size=5, unique_by=lambda tool: tool.name)
+
+Shape = tuple[dict[str, Any], st.SearchStrategy[Any]]
+"""A schema as environments publish them, and the values it accepts."""
+
+_PARAMETERS = "path from class self return kwargs été a-b $ref 名前 file.path _x args dict type"
+_parameter_names = st.sampled_from(_PARAMETERS.split()) | st.text(min_size=1, max_size=6)
+_remarks: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {}, optional={"description": st.text(max_size=20), "title": st.text(max_size=8), "default": json_values}
+)
+
+
+@st.composite
+def _plain_shapes(draw: st.DrawFn) -> Shape:
+    """Strings, numbers, choices: with their bounds."""
+    low, more = draw(st.integers(-5, 5)), draw(st.integers(0, 9))
+    choices = draw(st.lists(json_values, min_size=1, max_size=3))
+    chosen: Shape = draw(
+        st.sampled_from(
+            [
+                ({"type": "string"}, st.text(max_size=8)),
+                ({"type": "string", "minLength": 2, "maxLength": 2 + more}, st.text(min_size=2, max_size=2 + more)),
+                ({"type": "string", "pattern": "^[a-z]+$"}, st.from_regex("^[a-z]+$", fullmatch=True)),
+                ({"type": "integer", "minimum": low, "maximum": low + more}, st.integers(low, low + more)),
+                ({"type": "integer", "exclusiveMinimum": low}, st.integers(low + 1)),
+                ({"type": "number", "exclusiveMaximum": low}, st.floats(-1e9, low, exclude_max=True)),
+                ({"type": "number", "multipleOf": 0.25}, st.integers(-9, 9).map(lambda count: count * 0.25)),
+                ({"type": "boolean"}, st.booleans()),
+                ({"type": ["string", "null"]}, st.none() | st.text(max_size=3)),
+                ({"enum": choices}, st.sampled_from(choices)),
+                ({"const": choices[0]}, st.just(choices[0])),
+                ({}, json_values),
+                ({"$ref": "#/$defs/Node"}, _NODES),
+            ]
+        )
+    )
+    return chosen
+
+
+_NODES: st.SearchStrategy[Any] = st.recursive(
+    st.just({"next": None}), lambda inner: st.fixed_dictionaries({"next": inner, "été": st.integers()}), max_leaves=2
+)
+_NODE: dict[str, Any] = {
+    "properties": {
+        "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+        "été": {"title": "Été", "type": "integer"},
+    },
+    "required": ["next"],
+    "type": "object",
+}
+
+
+@st.composite
+def _objects(draw: st.DrawFn, inner: st.SearchStrategy[Shape]) -> Shape:
+    """Objects with their keys, and the keys of their schema, in any order."""
+    shapes = draw(st.dictionaries(_parameter_names, inner, max_size=3))
+    required = draw(st.sets(st.sampled_from(sorted(shapes)))) if shapes else set()
+    schema = {
+        "type": "object",
+        "properties": {name: schema for name, (schema, _) in shapes.items()},
+        "required": sorted(required),
+        "additionalProperties": False,
+    }
+    always = {name: values for name, (_, values) in shapes.items() if name in required}
+    values = st.fixed_dictionaries(always, optional={k: v for k, (_, v) in shapes.items() if k not in required})
+    return dict(draw(st.permutations(list(schema.items())))), values
+
+
+def _wider(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
+    def array(shape: Shape) -> Shape:
+        return {"type": "array", "items": shape[0], "minItems": 1}, st.lists(shape[1], min_size=1, max_size=3)
+
+    def mapping(shape: Shape) -> Shape:
+        return {"additionalProperties": shape[0], "type": "object"}, st.dictionaries(st.text(max_size=3), shape[1])
+
+    def union(shapes: list[Shape]) -> Shape:
+        return {"anyOf": [schema for schema, _ in shapes]}, st.one_of([values for _, values in shapes])
+
+    options = st.lists(inner, min_size=1, max_size=3).map(union)
+    return st.one_of(inner.map(array), inner.map(mapping), options, _objects(inner))
+
+
+_shapes = st.builds(
+    lambda shape, remarks: ({**remarks, **shape[0]}, shape[1]),
+    st.recursive(_plain_shapes(), _wider, max_leaves=5),
+    _remarks,
+)
+
+
+@st.composite
+def published_tools(draw: st.DrawFn) -> tuple[ToolSpec, st.SearchStrategy[Any]]:
+    """A tool with any name and description, a schema of the kinds that environments publish, and valid arguments."""
+    schema, arguments = draw(_objects(_shapes))
+    if draw(st.booleans()):
+        schema = {"$defs": {"Node": _NODE}, **schema}
+    else:
+        schema["$defs"] = {"Node": _NODE}
+    return ToolSpec(draw(nasty_names), draw(st.text(max_size=40)), schema), arguments

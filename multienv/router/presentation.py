@@ -75,7 +75,10 @@ class Presentation:
         if self.has_images and message.role not in _ROLES_WITH_PICTURES and not all(isinstance(p, str) for p in parts):
             self._warn(environment, f"shows pictures in a message of role {message.role!r}, where no policy sees any")
             parts = tuple(part if isinstance(part, str) else _left_out(part) for part in parts)
-        shown: JSONObject = {"role": message.role, "content": self.content(environment, parts)}
+        shown: JSONObject = {
+            "role": self.spelling.text(message.role),
+            "content": self.content(environment, parts),
+        }
         if message.reasoning:
             shown["reasoning_content"] = self.spelling.text(message.reasoning)
         if message.tool_calls:

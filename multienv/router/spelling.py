@@ -2,7 +2,7 @@
 
 This is the one documented substitution, and the only change made to what an environment sends: one space is put behind
 the first character of every reserved text, so `<|im_end|>` is shown as `< |im_end|>`. Text that holds no reserved text
-is not changed.
+is not changed, but for half a surrogate pair, which JSON can carry and no tokenizer can read: it is shown as U+FFFD.
 
 Flow: the caller reads `reserved_texts` off the tokenizer once → `Spelling` shows prompts, schemas and tool outputs →
 `Spelling.restorer` turns what the policy copied from a schema back into what was published.
@@ -17,6 +17,8 @@ from typing import Any, Final
 
 _SPACE: Final = " "
 _WORD_JOINER: Final = "\u2060"
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_REPLACEMENT: Final = "\ufffd"
 
 
 def reserved_texts(processing_class: Any, chat_template: str | None = None) -> tuple[str, ...]:
@@ -79,6 +81,8 @@ class Spelling:
 
         What is returned holds no reserved text, so showing it again changes nothing.
         """
+        if not text.isascii():
+            text = _SURROGATES.sub(_REPLACEMENT, text)
         if not self._anywhere.search(text):
             return text
         shown = self._broken(text, _SPACE)
@@ -90,7 +94,25 @@ class Spelling:
         The order of keys is kept. Keys stay distinct: where a key would be shown as another one of its object is, it
         gets `_2`, `_3`, ... at its end.
         """
-        return _rewritten(value, self.text, self._shown_keys)
+        return _rewritten(value, self.text, self.names)
+
+    def names(self, published: Iterable[Any]) -> list[Any]:
+        """Return distinct names, such as the keys of an object, as they are shown: distinct as well, in the same order.
+
+        A name that is shown as it is keeps itself, wherever it stands among the others.
+        """
+        order = list(published)
+        shown = {name: name for name in order if not isinstance(name, str) or self.text(name) == name}
+        used = set(shown)
+        numbers: dict[str, Iterator[int]] = {}
+        for name in order:
+            if name not in shown:
+                candidate = plain = self.text(name)
+                while candidate in used:
+                    candidate = self.text(f"{name}_{next(numbers.setdefault(plain, count(2)))}")
+                shown[name] = candidate
+                used.add(candidate)
+        return [shown[name] for name in order]
 
     def restorer(self, published: Any) -> Restorer:
         """Return the way back for the strings of a published JSON value, such as a tool's schema.
@@ -100,23 +122,12 @@ class Spelling:
         """
         strings = dict.fromkeys(_strings(published))
         pairs = [(self.text(string), string) for string in strings]
-        pairs += [pair for keys in _objects(published) for pair in zip(self._shown_keys(keys), keys, strict=True)]
+        pairs += [pair for keys in _objects(published) for pair in zip(self.names(keys), keys, strict=True)]
         # The first of several wins; a shown form that was published as it is stands for itself.
         return Restorer({shown: string for shown, string in reversed(pairs) if shown not in strings})
 
     def _broken(self, text: str, mark: str) -> str:
         return self._first_characters.sub(lambda found: found[0] + mark, text)
-
-    def _shown_keys(self, keys: Iterable[Any]) -> list[Any]:
-        order = list(keys)
-        shown = {key: key for key in order if not isinstance(key, str) or self.text(key) == key}
-        used = set(shown)
-        for key in order:
-            if key not in shown:
-                candidates = chain([key], (f"{key}_{number}" for number in count(2)))
-                shown[key] = next(name for name in map(self.text, candidates) if name not in used)
-                used.add(shown[key])
-        return [shown[key] for key in order]
 
 
 class Restorer:

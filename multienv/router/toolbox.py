@@ -74,13 +74,9 @@ class Toolbox:
     """
 
     def __init__(self, tools: Sequence[ToolSpec], spelling: Spelling) -> None:
-        self.tools: dict[str, ShownTool] = {}
-        self.shown: dict[str, ShownTool] = {}
-        for spec in tools:
-            name = spelling.text(spec.name)
-            while name in self.shown:
-                name += "_"
-            self.tools[spec.name] = self.shown[name] = ShownTool(spec, name, spelling)
+        names = spelling.names(spec.name for spec in tools)
+        self.shown = {name: ShownTool(spec, name, spelling) for spec, name in zip(tools, names, strict=True)}
+        self.tools = {tool.spec.name: tool for tool in self.shown.values()}
 
     @cached_property
     def functions(self) -> list[JSONObject]:

@@ -6,14 +6,20 @@ malformed raises `LookupError`, `TypeError` or `ValueError`; `faults` names it a
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from multienv.types import Image, Message, Parts, Prompt, TerminalTool, ToolListing, ToolOutput, ToolRefused, ToolSpec
 
+logger = logging.getLogger(__name__)
+
 NO_OUTPUT = "(no output)"
 """Shown to the policy when a result holds nothing."""
+MOST_NESTED: Final = 300
+"""Levels of arrays and objects in a tool's schema; transformers takes two of Python's 1,000 calls to render each."""
 
 
 def parse_parts(blocks: Iterable[Mapping[str, Any]]) -> Parts:
@@ -65,18 +71,45 @@ def _string(value: Any, what: str) -> str:
     return value
 
 
-def parse_listing(answer: Mapping[str, Any]) -> ToolListing:
-    """Read the answer of `/tools` or `/task_tools`."""
+def parse_listing(answer: Mapping[str, Any], environment: str) -> ToolListing:
+    """Read the answer of `/tools` or `/task_tools`. Of tools with the same name, the first one counts.
+
+    Args:
+        answer: The answer.
+        environment: Name of the environment in the mixture, for warnings.
+    """
     terminal = answer.get("terminal_tool")
+    tools: dict[str, ToolSpec] = {}
+    for listed in answer["tools"]:
+        name, schema = str(listed["name"]), dict(listed.get("input_schema") or {})
+        if _depth(schema) > MOST_NESTED:
+            raise ValueError(f"the schema of tool {name[:80]!r} is nested deeper than {MOST_NESTED} levels")
+        tool = ToolSpec(name, str(listed.get("description") or ""), schema)
+        if tools.setdefault(name, tool) != tool:
+            _warn_of_two(environment, name)
     return ToolListing(
-        tools=tuple(
-            ToolSpec(str(tool["name"]), str(tool.get("description") or ""), dict(tool.get("input_schema") or {}))
-            for tool in answer["tools"]
-        ),
+        tools=tuple(tools.values()),
         terminal_tool=TerminalTool(str(terminal["name"]), terminal.get("arg")) if terminal else None,
         supports_score_group=bool(answer.get("supports_score_group")),
         has_messages=bool(answer.get("message_block_types")),  # servers without the route never say so
     )
+
+
+@functools.cache
+def _warn_of_two(environment: str, tool: str) -> None:
+    """Warn once, not once per session."""
+    logger.warning("environment %r lists two tools called %r; the first one counts", environment, tool)
+
+
+def _depth(value: Any) -> int:
+    """Return how deep a JSON value is nested; a loop, for it may be deeper than calls can."""
+    deepest, todo = 0, [(value, 1)]
+    while todo:
+        item, depth = todo.pop()
+        if isinstance(item, Mapping | list):
+            deepest = max(deepest, depth)
+            todo.extend((inside, depth + 1) for inside in (item.values() if isinstance(item, Mapping) else item))
+    return deepest
 
 
 def parse_output(answer: Mapping[str, Any]) -> ToolOutput:

@@ -40,7 +40,7 @@ class InProcessSource:
     """
 
     def __init__(self, name: str, spec: EnvSpec) -> None:
-        self._name = name
+        self.name = name
         self._spec = spec
         self._class: type[Environment] = spec.target  # type: ignore[assignment]  # checked by EnvSpec
         self._loop: EventLoopThread | None = None
@@ -52,9 +52,9 @@ class InProcessSource:
 
     async def connect(self) -> None:
         """Start the loop."""
-        toolset_class(self._name, self._spec.toolset)
+        toolset_class(self.name, self._spec.toolset)
         if self._loop is None:
-            self._loop = EventLoopThread(f"multienv-{self._name}")
+            self._loop = EventLoopThread(f"multienv-{self.name}")
 
     @asynccontextmanager
     async def catalogue(self) -> AsyncIterator[_ClassCatalogue]:
@@ -64,10 +64,10 @@ class InProcessSource:
     async def list_tools(self) -> ToolListing:
         """Return the tools all tasks share."""
 
-        async def listing() -> Any:
-            return self._class.list_tools().model_dump(mode="json")
+        async def listing() -> ToolListing:
+            return parse_listing(self._class.list_tools().model_dump(mode="json"), self.name)
 
-        return parse_listing(await self.run(listing(), "listing the tools"))
+        return await self.run(listing(), "listing the tools")
 
     async def open(self, split: str, index: int) -> InProcessSession:
         """Construct the environment for one task and start its `setup()`."""
@@ -75,7 +75,7 @@ class InProcessSource:
         async def construct() -> tuple[Environment, Toolset | None]:
             spec = through_json(await run_user_callable(self._class.get_task, split, index))
             environment = await run_user_callable(self._class, task_spec=spec, secrets=plain_secrets(self._spec))
-            made = toolset_class(self._name, self._spec.toolset)
+            made = toolset_class(self.name, self._spec.toolset)
             return environment, made and made(environment)
 
         made = await self.run(construct(), f"opening a session for task {index} of split {split!r}")
@@ -97,7 +97,7 @@ class InProcessSource:
         """Run a coroutine on the environment's own loop; what the user's code raises is a lost session."""
         if self._loop is None:
             coroutine.close()
-            raise ServerError(f"environment {self._name!r} is used before connect()", environment=self._name)
+            raise ServerError(f"environment {self.name!r} is used before connect()", environment=self.name)
         try:
             return await self._loop.await_here(_contained(coroutine))
         except (MultiEnvError, ToolRefused):
@@ -109,7 +109,7 @@ class InProcessSource:
             text = f"{type(error).__name__}: {error}"
             shown = masked(text, secret_values(self._spec, None))
             raise SessionError(
-                f"environment {self._name!r} in this process: {doing}: {shown}", environment=self._name
+                f"environment {self.name!r} in this process: {doing}: {shown}", environment=self.name
             ) from (error if shown == text else None)
 
 
@@ -150,10 +150,11 @@ class InProcessSession:
     async def list_tools(self) -> ToolListing:
         """Return the tools of this session's task."""
 
-        async def listing() -> Any:
-            return (await list_session_tools(self._environment, self._toolset)).model_dump(mode="json")
+        async def listing() -> ToolListing:
+            listed = await list_session_tools(self._environment, self._toolset)
+            return parse_listing(listed.model_dump(mode="json"), self._source.name)
 
-        return parse_listing(await self._source.run(listing(), "listing the task's tools"))
+        return await self._source.run(listing(), "listing the task's tools")
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, once `setup()` is done.

@@ -131,7 +131,8 @@ class HttpSource:
         sdk = self._connected()
         with self._translated("listing the tools"):
             async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
-                return parse_listing(await _HttpCatalogue(sdk, sid, self._translated).request("GET", "/tools"))
+                listed = await _HttpCatalogue(sdk, sid, self._translated).request("GET", "/tools")
+                return parse_listing(listed, self._name)
 
     async def open(self, split: str, index: int) -> HttpSession:
         """Open a session for one task; what a failed opening left on the server is deleted.
@@ -160,7 +161,7 @@ class HttpSource:
             except BaseException:
                 await session.__aexit__()
                 raise
-            return HttpSession(session, self._translated)
+            return HttpSession(self._name, session, self._translated)
 
     async def list_required_secrets(self) -> tuple[str, ...]:
         """Return the names of the secrets a session needs; none for a server that is reached by its URL.
@@ -209,7 +210,8 @@ class _Session(AsyncSession):  # type: ignore[misc]  # the SDK is untyped here
 class HttpSession:
     """One session on a server."""
 
-    def __init__(self, sdk: _Session, translated: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, name: str, sdk: _Session, translated: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._name = name
         self._sdk = sdk
         self._translated = translated
 
@@ -259,11 +261,11 @@ class HttpSession:
         """
         with self._translated("listing the task's tools"):
             try:
-                return parse_listing(await self._get("/task_tools"))
+                return parse_listing(await self._get("/task_tools"), self._name)
             except aiohttp.ClientResponseError as error:
                 if error.status != 404:  # noqa: PLR2004 - not found
                     raise
-            return parse_listing(await self._get("/tools"))
+            return parse_listing(await self._get("/tools"), self._name)
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once.
