@@ -46,6 +46,7 @@ class Play:
     def __init__(self, route: Route, task_id: str) -> None:
         self._route = route
         self._tools: Toolbox | None = None
+        self._is_graded = False
         self.recorder = EpisodeRecorder(route.name, task_id)
         self.session: RoutedSession | None = None
         self.conversation: list[JSONObject] = []
@@ -159,10 +160,14 @@ class Play:
         return shown
 
     async def grade(self, message: str) -> None:
-        """Have the terminal tool, if there is one, grade the policy's last plain message; that ends the episode."""
+        """Have the terminal tool, if there is one, grade the policy's last plain message; that ends the episode.
+
+        It is asked once only, also where it refuses the message: the policy has no turn in which to mend it.
+        """
         session = self.session
-        if self.recorder.is_over or session is None:
+        if self.recorder.is_over or self._is_graded or session is None:
             return
+        self._is_graded = True
         terminal = (session.listing or self._route.listing).terminal_tool
         if terminal is not None:
             arguments = {} if terminal.argument is None else {terminal.argument: message}
