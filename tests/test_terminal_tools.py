@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -287,3 +288,17 @@ def test_a_grader_that_outlasts_the_episode_is_given_up(answer_server: ORSServer
         adapter.reset(task_index=0)
         grade_last_messages([adapter], ["wait"])
         assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.TRUNCATED, None)
+
+
+def test_an_answer_after_the_time_limit_is_not_graded(answer_server: ORSServer) -> None:
+    limits = Limits(episode_timeout_s=0.3)
+    with MultiEnvSpec({"answer": EnvSpec(answer_server.url, limits=limits)}) as spec:
+        adapter: Any = spec.environment_factory["answer"]()
+        adapter.reset(task_index=0)
+        assert said(adapter.look) == "a wall"
+        time.sleep(0.35)
+        grade_last_messages([adapter], ["hello"])
+        assert [step.tool for step in adapter.episode.steps] == ["look"]
+        assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.TRUNCATED, 0.125)
+        assert_closed(answer_server)
+    assert AnswerEnvironment.graded == []
