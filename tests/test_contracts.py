@@ -248,3 +248,118 @@ def test_trl_splits_pictures_by_the_rows_they_are_in_and_joins_them_again() -> N
     assert [len(rows) for rows in by_row["pixel_values"]] == [2, 0, 4]
     joined = unsplit_pixel_values_by_grid(by_row)
     assert all(torch.equal(joined[name], whole[name]) for name in ("pixel_values", "image_grid_thw"))
+
+
+# Tools per rollout, conversations, session options
+
+
+def test_the_sdk_runs_a_sessions_requests_until_the_session_is_dead() -> None:
+    from openreward.api._session.session import BaseAsyncSession
+
+    assert list(inspect.signature(BaseAsyncSession._run_or_die).parameters) == ["self", "coro"]
+    text = source(BaseAsyncSession._run_or_die)
+    assert "if self._dead_exception is not None:\n            raise self._dead_exception" in text
+    assert "e.add_note(prefix)" in source(BaseAsyncSession._annotate_error), "a status keeps its class"
+
+
+def test_the_sdk_builds_a_sessions_paths_with_the_variant() -> None:
+    from types import SimpleNamespace
+
+    from openreward.api.environments.client import AsyncSession
+
+    for variant, path in ((None, "/prompt"), ("two", "/two/prompt")):
+        session = SimpleNamespace(env=SimpleNamespace(variant=variant))
+        assert AsyncSession._env_path(session, "/prompt") == path
+
+
+def test_the_sdk_asks_a_session_for_its_conversation_and_its_tools_under_these_routes() -> None:
+    from openreward.api.environments.client import AsyncSession
+
+    assert 'self._env_path("/messages")' in source(AsyncSession.get_messages)
+    assert 'self._env_path("/task_tools")' in source(AsyncSession.list_tools)
+
+
+def test_the_sdk_posts_toolset_and_environment_variables_under_these_names() -> None:
+    from openreward.api.environments.client import AsyncSession
+
+    assert {"toolset_name", "env_overrides"} <= set(inspect.signature(AsyncSession).parameters)
+    assert 'create_payload["toolset_name"] = self.toolset_name' in source(AsyncSession._post_create)
+    assert 'creation_payload["env"] = dict(env_overrides)' in source(AsyncSession.__init__)
+
+
+def test_the_sdk_asks_the_platforms_api_for_required_secrets() -> None:
+    from openreward.api.environments.client import AsyncEnvironment
+
+    assert "api_client" in inspect.signature(AsyncEnvironment).parameters
+    text = source(AsyncEnvironment.list_required_secrets)
+    assert "/v1/environments/{owner}/{self.name}/required-secrets" in text
+    assert "self.api_client.get(path" in text
+
+
+def test_the_sdk_hides_the_terminal_tool_and_calls_it_as_any_other() -> None:
+    from openreward.environments import Environment
+
+    assert "term.arg" in source(Environment.call_terminal_tool)
+    assert "self._call_tool(term.name" in source(Environment.call_terminal_tool)
+    from tests.support.environments import AnswerEnvironment, StateEnvironment
+
+    for cls, name, argument in ((AnswerEnvironment, "submit", "text"), (StateEnvironment, "count", None)):
+        listing = cls.list_tools()
+        assert (listing.terminal_tool.name, listing.terminal_tool.arg) == (name, argument)
+        assert name not in {tool.name for tool in listing.tools}
+
+
+def test_the_sdk_names_its_toolsets_in_one_table() -> None:
+    from openreward.environments import Toolset
+    from openreward.toolsets import BUILTIN_TOOLSETS
+
+    assert {"cli", "claude-code", "codex"} <= set(BUILTIN_TOOLSETS)
+    assert all(issubclass(cls, Toolset) and cls.name() == name for name, cls in BUILTIN_TOOLSETS.items())
+    assert next(iter(inspect.signature(Toolset).parameters)) == "env"
+
+
+def test_trl_renders_and_parses_with_the_tools_of_each_rows_key() -> None:
+    rendering = source(GRPOTrainer._tokenize_prompts)
+    assert "zip(prompts, self._batch_environments, strict=True)" in rendering
+    assert "tools=self._env_tools[name] or None" in rendering
+    for method in (GRPOTrainer._generate, GRPOTrainer._generate_and_score_completions):
+        assert "self._env_tools[name] for name in self._batch_environments" in source(method)
+    assert "self._env_tools[self._batch_environments[i]]" in source(GRPOTrainer._tool_call_loop)
+    assert "self._env_tools[name] = tools + methods" in source(GRPOTrainer.__init__)
+    assert "self._standalone_tools = tools" in source(GRPOTrainer.__init__)
+
+
+def test_trl_looks_a_call_up_by_membership_then_by_index_and_passes_keywords() -> None:
+    text = source(GRPOTrainer._tool_call_loop)
+    for kind in ("sync", "async"):
+        assert f"{kind}_tool_dict = self._{kind}_tool_dicts[idx_with_tool]" in text
+        assert f"if name in {kind}_tool_dict:" in text
+        assert f'{kind}_tool_dict[name](**function["arguments"])' in text
+    assert 'result = {"error": str(e)}' in text
+    assert "tool_failure_count += 1" in text
+
+
+def test_trl_renders_prompts_once_between_the_resets_and_the_first_turn() -> None:
+    whole = source(GRPOTrainer._generate_and_score_completions)
+    assert whole.index("observation = environment.reset(") < whole.index("= self._generate(")
+    generate = source(GRPOTrainer._generate)
+    assert generate.count("self._tokenize_prompts(") == 1
+    assert generate.index("self._tokenize_prompts(") < generate.index("self._generate_single_turn(")
+
+
+def test_trl_takes_tools_that_are_dicts_where_it_takes_functions() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    assert "isinstance(tool, dict)" in source(render_jinja_template)
+
+
+def test_async_grpo_looks_a_call_up_with_get_and_awaits_what_is_async() -> None:
+    from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+
+    text = source(_AsyncRolloutLoop._execute_tool_calls)
+    assert "tool = tool_dict.get(name)" in text
+    assert "result = await tool(**arguments)" in text
+    playing = source(_AsyncRolloutLoop._generate_one)
+    assert "messages = list(prompt)" in playing, "the prompt is read when the rollout begins"
+    assert "tools=tools or None" in playing
+    assert "return completion, " in playing

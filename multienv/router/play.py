@@ -148,7 +148,7 @@ class Play:
         except ToolRefused as refusal:
             raise self._refuse(tool, arguments, refusal.detail, time.monotonic() - started) from None
         except TimeoutError:
-            self._truncate(f"its time limit of {self._route.limits.episode_timeout_s:g} s has passed")
+            self._truncate(self._time_text())
             raise self._record_lost(tool, arguments, started) from None
         except ServerError as error:
             lost = self._record_lost(tool, arguments, started)
@@ -171,7 +171,9 @@ class Play:
         return shown
 
     async def grade(self, message: str) -> None:
-        """Have the terminal tool, if there is one, grade the policy's last plain message, once; that ends the episode.
+        """Have the terminal tool, if there is one, grade the policy's last plain message; that ends the episode.
+
+        It is asked once only, also where it refuses the message: the policy has no turn in which to mend it.
 
         Source:
             The SDK's `AsyncSession.call_terminal_tool`.
@@ -181,7 +183,10 @@ class Play:
             return
         self._is_graded = True
         terminal = (session.listing or self._route.listing).terminal_tool
-        if terminal is not None:
+        left_s = self._time_left()
+        if terminal is not None and left_s is not None and left_s <= 0:
+            self._truncate(self._time_text())
+        elif terminal is not None:
             arguments = {} if terminal.argument is None else {terminal.argument: message}
             with suppress(ToolCallError):  # it is in the record; there is no next turn to show it in
                 await self._run(session, terminal.name, arguments, is_terminal=True)
@@ -198,12 +203,15 @@ class Play:
         if limits.max_tool_calls is not None and len(self.recorder.steps) >= limits.max_tool_calls:
             return f"its limit of {limits.max_tool_calls} tool calls is reached"
         left_s = self._time_left()
-        return None if left_s is None or left_s > 0 else f"its time limit of {limits.episode_timeout_s:g} s has passed"
+        return None if left_s is None or left_s > 0 else self._time_text()
 
     def _time_left(self) -> float | None:
         """Return the seconds the episode may still take; None for as long as it likes."""
         limit_s = self._route.limits.episode_timeout_s
         return None if limit_s is None else self.recorder.opened_at + limit_s - time.monotonic()
+
+    def _time_text(self) -> str:
+        return f"its time limit of {self._route.limits.episode_timeout_s:g} s has passed"
 
     def _truncate(self, reason: str) -> None:
         self.recorder.truncate(reason)

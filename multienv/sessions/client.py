@@ -20,6 +20,7 @@ from multienv.sessions.loop import session_loop, within
 from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
 from multienv.sessions.tasks import read_tasks
+from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
 from multienv.types import Task, ToolListing
 
@@ -163,7 +164,8 @@ class EnvironmentClient:
     async def fetch_tools(self) -> ToolListing:
         """Fetch the tools of the environment, those that only tasks have included.
 
-        With `discover_task_tools` a few short sessions are opened for that; where it fails, the shared tools must do.
+        A few short sessions are opened for that, unless `discover_task_tools` is off and there is no toolset; where it
+        fails, the shared tools must do.
         The tools of other tasks are learnt when their sessions open.
 
         Raises:
@@ -174,31 +176,41 @@ class EnvironmentClient:
     async def _discover_tools(self, source: Source) -> ToolListing:
         shared = await self._in_time(source.list_tools())
         self.listings = {None: shared}
-        if not self.spec.discover_task_tools:
+        if not asks_sessions(self.spec):
             return shared
         indices = self._probe_indices()
         listings = await asyncio.gather(
             *(self._probe_tools(source, index) for index in indices), return_exceptions=True
         )
-        tools = {tool.name: tool for tool in shared.tools}
-        terminal = shared.terminal_tool
+        found = self._keep_listings(indices, listings)
+        # A toolset's tools take the place of the environment's own, which only a session's listing shows.
+        first = found[0] if found and self.spec.toolset is not None else shared
+        tools = {tool.name: tool for tool in first.tools}
+        for tool in (tool for listing in found for tool in listing.tools):
+            if tools.setdefault(tool.name, tool) != tool:
+                logger.warning(
+                    "environment %r: tool %r differs between tasks; MultiEnvGRPOTrainer shows each task its own form, "
+                    "TRL's trainer the first one",
+                    self.name,
+                    tool.name,
+                )
+        terminal = next((listing.terminal_tool for listing in (first, *found) if listing.terminal_tool), None)
+        return replace(shared, tools=tuple(tools.values()), terminal_tool=terminal)
+
+    def _keep_listings(
+        self, indices: Sequence[int], listings: Sequence[ToolListing | BaseException]
+    ) -> list[ToolListing]:
+        """Keep what was learnt from probed tasks; a probe that failed is logged."""
+        found = []
         for index, listing in zip(indices, listings, strict=True):
             if isinstance(listing, BaseException):
                 logger.warning(
                     "environment %r: a session to discover task tools failed, going on without: %s", self.name, listing
                 )
-                continue
-            self.listings[index] = listing
-            terminal = terminal or listing.terminal_tool
-            for tool in listing.tools:
-                if tools.setdefault(tool.name, tool) != tool:
-                    logger.warning(
-                        "environment %r: tool %r differs between tasks; MultiEnvGRPOTrainer shows each task its own "
-                        "form, TRL's trainer the first one",
-                        self.name,
-                        tool.name,
-                    )
-        return replace(shared, tools=tuple(tools.values()), terminal_tool=terminal)
+            else:
+                self.listings[index] = listing
+                found.append(listing)
+        return found
 
     def _probe_indices(self) -> Sequence[int]:
         if self.spec.task_tools_discovery_index is not None:

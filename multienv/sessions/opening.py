@@ -16,6 +16,7 @@ from multienv.sessions.ledger import Ledger, LiveSession
 from multienv.sessions.protocol import Source
 from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
+from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class Opener:
 
     async def _fetch(self, live: LiveSession) -> None:
         """Fetch what an episode starts with: the prompt, and the tools of its task."""
-        listing = asyncio.ensure_future(live.list_tools()) if self._spec.discover_task_tools else None
+        listing = asyncio.ensure_future(live.list_tools()) if asks_sessions(self._spec) else None
         try:
             await live.fetch_prompt(as_messages=self.takes_messages)
             if listing is not None:

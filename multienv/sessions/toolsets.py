@@ -1,4 +1,4 @@
-"""Decides which of the SDK's toolsets a name stands for.
+"""Decides which of the SDK's toolsets a name stands for, and who has to be asked for tools because of one.
 
 Flow: `openreward` and `inprocess` ask when they connect, so that a wrong name is told before any session is opened.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from multienv.errors import SpecError, nearest
+from multienv.specs import EnvSpec
 
 
 def toolset_class(environment: str, toolset: str | None) -> Any:
@@ -35,3 +36,8 @@ def toolset_class(environment: str, toolset: str | None) -> Any:
             environment=environment,
         )
     return BUILTIN_TOOLSETS[toolset]
+
+
+def asks_sessions(spec: EnvSpec) -> bool:
+    """Tell whether each session is asked for its tools: for those of its task, or those of its toolset."""
+    return spec.discover_task_tools or spec.toolset is not None

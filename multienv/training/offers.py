@@ -81,10 +81,18 @@ def with_conversation(row: Mapping[str, Any], conversation: Sequence[JSONObject]
     if not conversation:
         return dict(row)
     own = [message for message in row[Column.PROMPT] if message["content"]]
-    first = conversation[0]
-    if own and own[0]["role"] == first["role"] == "system" and len(conversation) > 1:
-        joined = {**first, "content": f"{own[0]['content']}\n\n{first['content']}"}
-        messages = [joined, *own[1:], *conversation[1:]]
+    first, *rest = [*conversation[:-1], {**conversation[-1], "content": ""}]
+    is_joined = bool(own) and own[0]["role"] == first["role"] == "system"
+    if is_joined and (rest or len(own) == 1):
+        messages = [{**first, "content": _joined(own[0]["content"], first["content"])}, *own[1:], *rest]
     else:
-        messages = [*own, *conversation]
-    return {**row, Column.PROMPT.value: [*messages[:-1], {**messages[-1], "content": ""}]}
+        messages = [*own, first, *rest]
+    return {**row, Column.PROMPT.value: messages}
+
+
+def _joined(content: Any, other: Any) -> Any:
+    """Return the contents of two messages as one: a text, or content blocks where either has blocks."""
+    if isinstance(content, str) and isinstance(other, str):
+        return f"{content}\n\n{other}"
+    blocks = [[{"type": "text", "text": part}] if isinstance(part, str) else part for part in (content, other)]
+    return [*blocks[0], {"type": "text", "text": "\n\n"}, *blocks[1]]

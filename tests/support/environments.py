@@ -6,8 +6,15 @@ import asyncio
 import time
 from typing import Any, ClassVar
 
-from openreward.environments import Environment, JSONObject, Split, TextBlock, ToolOutput, tool
-from openreward.environments.types import ListToolsOutput, ToolSpec
+from openreward.environments import Environment, JSONObject, Split, TextBlock, ToolOutput, terminal, tool
+from openreward.environments.types import (
+    ListToolsOutput,
+    Message,
+    ReasoningBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSpec,
+)
 from pydantic import BaseModel
 
 
@@ -223,3 +230,191 @@ class LingeringEnvironment(Base):
         """Never come back."""
         await asyncio.sleep(3600)
         return output("never")
+
+
+class AnswerEnvironment(Base):
+    """Graded by the policy's last message; `graded` says what of which task."""
+
+    graded: ClassVar[list[tuple[str, str]]] = []
+
+    @tool
+    def look(self) -> ToolOutput:
+        """Look around."""
+        return output("a wall", 0.125)
+
+    @tool
+    def leave(self) -> ToolOutput:
+        """Leave."""
+        return output("gone", 0.25, finished=True)
+
+    @tool
+    def breaks(self) -> ToolOutput:
+        """Break."""
+        raise ValueError("the tool broke")
+
+    @terminal
+    @tool
+    async def submit(self, params: EchoParams) -> ToolOutput:
+        """Grade the answer."""
+        self.graded.append((self.task_spec["target"], params.text))
+        if params.text == "break":
+            raise ValueError("the grader broke")
+        if params.text == "wait":
+            await asyncio.sleep(3600)
+        return output("right" if params.text == self.task_spec["target"] else "wrong", float(len(params.text)))
+
+
+class StateEnvironment(Base):
+    """Graded by what was done in it: its terminal tool takes nothing."""
+
+    @tool
+    def push(self) -> ToolOutput:
+        """Push."""
+        self.num_pushes = getattr(self, "num_pushes", 0) + 1
+        return output("pushed")
+
+    @terminal
+    @tool
+    def count(self) -> ToolOutput:
+        """Grade by the pushes."""
+        return output("counted", float(getattr(self, "num_pushes", 0)))
+
+
+class Number(BaseModel):
+    number: int
+
+
+class NumberEnvironment(Base):
+    """Its terminal tool takes numbers only."""
+
+    graded: ClassVar[list[int]] = []
+
+    @tool
+    def look(self) -> ToolOutput:
+        """Look around."""
+        return output("a wall", 0.125)
+
+    @terminal
+    @tool
+    def submit(self, params: Number) -> ToolOutput:
+        """Grade the answer."""
+        self.graded.append(params.number)
+        return output("graded", float(params.number))
+
+
+class AnyArguments(BaseModel, extra="allow"):
+    pass
+
+
+class VariedToolsEnvironment(Base):
+    """A tool that is another one in each of two tasks, and one that only the third task has."""
+
+    calls: ClassVar[list[tuple[str, str, dict[str, Any]]]] = []
+    schemas: ClassVar[dict[str, dict[str, Any]]] = {
+        "hello": {"type": "object", "properties": {"button": {"enum": ["red", "green"]}}, "required": ["button"]},
+        "world": {
+            "type": "object",
+            "properties": {"level": {"type": "integer", "minimum": 1, "maximum": 3}},
+            "required": ["level"],
+        },
+    }
+
+    def list_task_tools(self) -> ListToolsOutput:
+        target = self.task_spec["target"]
+        if target in self.schemas:
+            press = ToolSpec(name="press", description=f"Press, in {target}.", input_schema=self.schemas[target])
+            return ListToolsOutput(tools=[press])
+        return ListToolsOutput(tools=[ToolSpec(name="special", description="Win.", input_schema=None)])
+
+    def noted(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        self.calls.append((self.task_spec["target"], name, arguments))
+        return output(f"did {name}", 1.0)
+
+    @tool
+    def look(self) -> ToolOutput:
+        """Look around."""
+        return self.noted("look", {})
+
+    @tool(shared=False)
+    def press(self, params: AnyArguments) -> ToolOutput:
+        """Press something."""
+        return self.noted("press", params.model_dump())
+
+    @tool(shared=False)
+    def special(self) -> ToolOutput:
+        """Win."""
+        return self.noted("special", {})
+
+
+CONVERSATIONS: dict[str, list[Message]] = {
+    "hello": [
+        Message(role="system", blocks=[TextBlock(text="You sell tea.")]),
+        Message(role="user", blocks=[TextBlock(text="Is there any?")]),
+        Message(
+            role="assistant",
+            blocks=[
+                ReasoningBlock(text="I must look."),
+                TextBlock(text="One moment."),
+                ToolCallBlock(id="c1", name="say", input={"text": "tea?"}),
+            ],
+        ),
+        Message(role="user", blocks=[ToolResultBlock(tool_call_id="c1", blocks=[TextBlock(text="two cups")])]),
+        Message(role="user", blocks=[TextBlock(text="Echo 'hello'"), TextBlock(text="to win.")]),
+    ],
+    "world": [
+        Message(role="user", blocks=[TextBlock(text="Speak.")]),
+        Message(role="assistant", blocks=[TextBlock(text="Echo 'world' to win.")]),
+    ],
+    "moon": [
+        Message(role="user", blocks=[TextBlock(text="Look.")]),
+        Message(role="assistant", blocks=[ToolCallBlock(id="c1", name="say", input={"text": "moon?"})]),
+        Message(
+            role="user",
+            blocks=[ToolResultBlock(tool_call_id="c1", blocks=[TextBlock(text="Echo 'moon' to win.")])],
+        ),
+    ],
+    "sun": [Message(role="system", blocks=[TextBlock(text="Echo 'sun' to win.")])],
+}
+
+
+class TalkEnvironment(Base):
+    """Its prompts are conversations."""
+
+    tasks: ClassVar[list[dict[str, Any]]] = [{"target": target} for target in CONVERSATIONS]
+
+    def get_prompt(self) -> Any:
+        return Environment.get_prompt(self)  # the flattened conversation, as in an environment that has no other
+
+    def get_messages(self) -> list[Message]:
+        return CONVERSATIONS[self.task_spec["target"]]
+
+    @tool
+    def say(self, params: EchoParams) -> ToolOutput:
+        """Say something."""
+        return output(params.text, 1.0)
+
+
+class Nap(BaseModel):
+    seconds: float = 0.0
+    length: int = 2
+
+
+class HorizonEnvironment(Base):
+    """Tools that take as long, and say as much, as they are told."""
+
+    events: ClassVar[list[str]] = []
+
+    def teardown(self) -> None:
+        self.events.append("teardown")
+
+    @tool
+    async def nap(self, params: Nap) -> ToolOutput:
+        """Sleep, then say something."""
+        await asyncio.sleep(params.seconds)
+        self.events.append("nap")
+        return output(("ab" * params.length)[: params.length], 0.25)
+
+    @tool
+    def refuse(self, params: AnyArguments) -> ToolOutput:
+        """Break."""
+        raise ValueError("no")
