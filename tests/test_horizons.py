@@ -151,7 +151,7 @@ def test_a_rollout_out_of_time_is_no_failure_of_the_environment(horizon_server: 
         trainer = trained(
             OURS, spec, lambda _, turn: call("nap", seconds=20.0) if turn < 1 else "late", tmp_path, {"max_steps": 2}
         )
-        assert spec._clients["horizon"].opener.breaker.state == "closed"
+        assert spec.live.clients["horizon"].opener.breaker.state == "closed"
     assert len(watch.rows) == 12
     assert {row["episode"].status for row in watch.rows} == {EpisodeStatus.TRUNCATED}
     assert {row["completion"][-1]["content"] for row in watch.rows} == {"late"}
