@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
 from multienv.dataset import TaskList, build_dataset
 from multienv.errors import SessionLimitError, SpecError
 from multienv.foreign import ForeignEnvironment
@@ -278,6 +279,33 @@ class MultiEnvSpec:
         kwargs: dict[str, Any] = importlib.import_module("multienv.training.async_kwargs").trainer_kwargs(self)
         return kwargs
 
+    def check(self, args: Any = None) -> list[Finding]:
+        """Say what could go wrong in a run, before it does; no trainer is needed, and nothing is raised.
+
+        Each ORS environment is asked for its tools and its secrets, and one session is opened for its first declared
+        task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
+
+        Args:
+            args: The trainer's configuration, such as a `GRPOConfig`; None for what can be said without.
+
+        Returns:
+            The findings, errors first.
+        """
+        has_shared = bool(self._shared)
+        return run_checks(Mixture(self._specs, self._clients, self._foreign, self._presentation, has_shared, args))
+
+    def tools_report(self) -> ToolsReport:
+        """Set every tool of every environment side by side: its name in each trainer, what clashes, what changes.
+
+        Raises:
+            SpecError: A foreign factory makes no TRL environment.
+            ServerError: A server cannot be reached, or answers wrongly.
+        """
+        factories = self.environment_factory
+        meta = None if self._foreign else self.meta_environment_factory
+        listings = {name: client.listings for name, client in self._clients.items()}
+        return make_report(factories, meta, listings, self._presentation)
+
     def close(self) -> None:
         """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""
         for client in self._clients.values():
@@ -353,6 +381,7 @@ class MultiEnvSpec:
         reserved = reserved_texts(processing_class, chat_template)
         has_images = getattr(processing_class, "image_processor", None) is not None
         self._presentation.show_to(reserved, has_images=has_images)
+        self._presentation.processing_class, self._presentation.chat_template = processing_class, chat_template
         for client in self._clients.values():
             client.takes_messages = has_conversations
 
