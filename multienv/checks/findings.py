@@ -113,3 +113,8 @@ def joined(words: Iterable[str], most: int = 100) -> str:
     every = list(words)
     more = [f"and {len(every) - most} more"] if len(every) > most else []
     return "; ".join(every[:most] + more)
+
+
+def sentence(error: Exception, most: int = 400) -> str:
+    """Return what an exception says as a sentence of a message."""
+    return f"{str(error).strip()[:most].rstrip('.')}."

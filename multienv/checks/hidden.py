@@ -18,10 +18,10 @@ Show: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Shows a schema as its reader sees it."""
 
 _SAY_NOTHING: Final = frozenset({"title", "$schema", "$id", "$anchor", "$comment", "$defs", "definitions"})
-_OF_EVERY_TOOL: Final = frozenset({"type", "properties"})
 _BRANCHES: Final = frozenset({"anyOf", "oneOf", "allOf"})
 _INSIDE: Final = {"items": "[]", "additionalProperties": ".*"}
 _MOST_LOOKS: Final = 400
+_MOST_CHARACTERS: Final = 5_000_000
 _DEEPEST: Final = 24
 _WHOLE: Final = "(arguments)"
 _NOT_SHOWN: Final = "not shown"
@@ -62,13 +62,14 @@ def hidden_parts(schema: Mapping[str, Any], show: Show) -> list[str]:
         ['n: type, minimum, maximum']
     """
     whole = show(schema)
+    most = min(_MOST_LOOKS, _MOST_CHARACTERS // (len(whole) + 1))
     hidden: dict[str, list[str]] = {}
     looks = 0
 
     def look_into(node: Any, place: str, pointer: tuple[Any, ...], depth: int) -> None:
         nonlocal looks
         for part in _parts(schema, node, place, pointer) if depth < _DEEPEST else ():
-            if (looks := looks + 1) > _MOST_LOOKS:
+            if (looks := looks + 1) > most:
                 return
             if not _changes(schema, part.pointer, show, whole):
                 hidden.setdefault(part.place, []).append(part.what)
@@ -77,7 +78,7 @@ def hidden_parts(schema: Mapping[str, Any], show: Show) -> list[str]:
 
     look_into(schema, "", (), 0)
     words = [f"{place or _WHOLE}: {', '.join(dict.fromkeys(parts))}" for place, parts in hidden.items()]
-    return [*words, "(the schema is larger than what was looked at)"] if looks > _MOST_LOOKS else words
+    return [*words, "(the schema is larger than what was looked at)"] if looks > most else words
 
 
 def _changes(schema: Mapping[str, Any], pointer: Sequence[Any], show: Show, whole: str) -> bool:
@@ -107,25 +108,29 @@ def _parts(root: Mapping[str, Any], node: Any, place: str, pointer: tuple[Any, .
     """Yield the parts of one schema, or of a list of branches, without those that say nothing."""
     if isinstance(node, list):
         yield from _branches(node, place, pointer)
-    if not isinstance(node, Mapping):
-        return
-    for keyword, value in node.items():
-        here = (*pointer, keyword)
-        if keyword in _SAY_NOTHING or _is_idle(keyword, value):
-            continue
-        if keyword == "properties" and isinstance(value, Mapping):
-            for name, inner in value.items():
-                label = f"{place}.{quoted(str(name))}" if place else quoted(str(name))
-                yield _Part(label, _NOT_SHOWN, (*here, name), inner, (*here, name))
-        elif keyword in _BRANCHES and isinstance(value, list):
-            yield _Part(place, keyword, here, value, here)
-        elif keyword in _INSIDE and isinstance(value, Mapping):
-            yield _Part(place + _INSIDE[keyword], _NOT_SHOWN, here, value, here)
-        elif keyword == "$ref":
-            target = _target(root, value)
-            yield _Part(place, keyword, here, *(() if target is None else target))
-        elif pointer or keyword not in _OF_EVERY_TOOL:
-            yield _Part(place, str(keyword), here)
+    elif isinstance(node, Mapping):
+        for keyword, value in node.items():
+            is_of_every_tool = not pointer and keyword == "type"
+            if keyword not in _SAY_NOTHING and not is_of_every_tool and not _is_idle(keyword, value, node):
+                yield from _of_keyword(root, keyword, value, place, (*pointer, keyword))
+
+
+def _of_keyword(
+    root: Mapping[str, Any], keyword: str, value: Any, place: str, here: tuple[Any, ...]
+) -> Iterator[_Part]:
+    if keyword == "properties" and isinstance(value, Mapping):
+        for name, inner in value.items():
+            label = f"{place}.{quoted(str(name))}" if place else quoted(str(name))
+            yield _Part(label, _NOT_SHOWN, (*here, name), inner, (*here, name))
+    elif keyword in _BRANCHES and isinstance(value, list):
+        yield _Part(place, keyword, here, value, here)
+    elif keyword in _INSIDE and isinstance(value, Mapping):
+        yield _Part(place + _INSIDE[keyword], _NOT_SHOWN, here, value, here)
+    elif keyword == "$ref":
+        target = _target(root, value)
+        yield _Part(place, keyword, here, *(() if target is None else target))
+    else:
+        yield _Part(place, str(keyword), here)
 
 
 def _branches(branches: Sequence[Any], place: str, here: tuple[Any, ...]) -> Iterator[_Part]:
@@ -138,8 +143,10 @@ def _branches(branches: Sequence[Any], place: str, here: tuple[Any, ...]) -> Ite
             yield _Part(place if num_real == 1 else f"{place}({number + 1})", _NOT_SHOWN, at, branch, at)
 
 
-def _is_idle(keyword: str, value: Any) -> bool:
+def _is_idle(keyword: str, value: Any, node: Mapping[str, Any]) -> bool:
     """Tell whether a keyword says nothing that its absence would not say."""
+    if keyword == "type":
+        return "enum" in node or "const" in node
     if keyword == "default":
         return value is None
     if keyword == "additionalProperties":

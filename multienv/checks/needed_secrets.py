@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multienv.checks.findings import Code, Finding, Severity
+from multienv.checks.findings import Code, Finding, Severity, sentence
 from multienv.checks.looks import Look, Mixture
 
 _FORWARDED: Final = "api_key"
@@ -20,7 +20,7 @@ def check_secrets(look: Look, _mixture: Mixture) -> Iterator[Finding]:
         yield look.finding(
             Severity.NOTE,
             Code.SECRETS_UNKNOWN,
-            f"which secrets it needs could not be asked: {look.secrets_failure}.",
+            f"which secrets it needs could not be asked: {sentence(look.secrets_failure)}",
             "Compare its page in the catalogue with EnvSpec(secrets=...).",
         )
     given = {*(look.spec.secrets or {}), _FORWARDED}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from multienv.checks.differences import drift_of, schema_differences
+from multienv.checks.findings import quoted
 from multienv.checks.signatures import transformers_schema, why_renamed
 from multienv.checks.table import as_text
 from multienv.router import EnvironmentAdapter, MetaEnvironment, Presentation
@@ -233,5 +234,5 @@ def _renamed(rows: list[ToolRow]) -> Iterator[Renamed]:
         if row.is_terminal or row.is_foreign or row.tool == row.plain == row.exact:
             continue
         reason = f"it {why_renamed(row.tool)}" if row.plain != row.tool else "it holds a special token of the policy"
-        effects = Effects(f"called {row.exact}", f"called {row.plain}", f"called {row.meta}" if row.meta else "")
-        yield Renamed(row.environment, row.tool, reason, effects)
+        exact, plain, meta = (f"called {quoted(name)}" if name else "" for name in (row.exact, row.plain, row.meta))
+        yield Renamed(row.environment, row.tool, reason, Effects(exact, plain, meta))

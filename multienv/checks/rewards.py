@@ -73,4 +73,4 @@ def _scored(spec: ForeignSpec) -> bool:
         made = made.func
     if not isinstance(made, type):
         return True
-    return inspect.isfunction(getattr(made, "get_reward", None)) or bool(spec.reward_funcs)
+    return inspect.isfunction(getattr(made, "get_reward", None)) or bool(spec.__dict__.get("reward_funcs", True))

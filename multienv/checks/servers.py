@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multienv.checks.findings import Code, Finding, Severity
+from multienv.checks.findings import Code, Finding, Severity, sentence
 from multienv.checks.looks import Look, Mixture
 from multienv.errors import (
     AuthenticationError,
@@ -35,12 +35,12 @@ def check_server(look: Look) -> Iterator[Finding]:
     error = look.failure
     for kind, code, fix in _CAUSES:
         if isinstance(error, kind):
-            yield look.finding(Severity.ERROR, code, f"{error}.", fix)
+            yield look.finding(Severity.ERROR, code, sentence(error), fix)
             return
     yield look.finding(
         Severity.ERROR,
         Code.CHECK_FAILED,
-        f"the environment could not be asked anything: {type(error).__name__}: {str(error)[:400]}",
+        f"the environment could not be asked anything: {type(error).__name__}: {error}",
     )
 
 
@@ -50,7 +50,7 @@ def check_foreign(mixture: Mixture) -> Iterator[Finding]:
         try:
             foreign.check_open()
         except OrderError as error:
-            yield Finding(Severity.ERROR, name, Code.CLOSED, f"{error}.", "Make a new MultiEnvSpec.")
+            yield Finding(Severity.ERROR, name, Code.CLOSED, sentence(error), "Make a new MultiEnvSpec.")
 
 
 def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
         yield look.finding(
             Severity.ERROR,
             Code.SESSION_FAILED,
-            f"the session of task {look.index} in split {look.spec.split!r} failed: {look.session_failure}.",
+            f"the session of task {look.index} in split {look.spec.split!r} failed: {sentence(look.session_failure)}",
             "Check split, indices, secrets and limits; its prompt was not looked at.",
         )
 

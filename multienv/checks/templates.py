@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from multienv.checks.findings import Code, Finding, Severity, joined, quoted
+from multienv.checks.findings import Code, Finding, Severity, joined, quoted, sentence
 from multienv.checks.hidden import hidden_parts
 from multienv.checks.looks import Look, Mixture
 from multienv.types import JSONObject
@@ -71,7 +71,7 @@ def check_template(look: Look, mixture: Mixture) -> Iterator[Finding]:
         yield look.finding(
             Severity.ERROR,
             Code.TEMPLATE_FAILS,
-            f"the chat template cannot render its tools: {type(error).__name__}: {str(error)[:400]}.",
+            f"the chat template cannot render its tools: {type(error).__name__}: {sentence(error)}",
             _FIX_TEMPLATE,
         )
         return
