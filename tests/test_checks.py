@@ -288,6 +288,11 @@ def test_what_a_signature_cannot_carry_is_said_per_parameter() -> None:
     ]
 
 
+def test_a_reader_that_shows_names_only_hides_everything_else() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}, "m": {"enum": ["a"]}}}
+    assert hidden_parts(schema, lambda shown: str(list(shown["properties"]))) == ["n: type, minimum", "m: enum"]
+
+
 @given(
     keyword=st.sampled_from(["minimum", "exclusiveMaximum", "multipleOf", "pattern", "format", "x-hint", "maxLength"]),
     inside=st.sampled_from(["plain", "items", "nullable", "reference"]),
