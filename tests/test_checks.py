@@ -75,6 +75,11 @@ def codes(findings: list[Finding]) -> set[Code]:
     return {finding.code for finding in findings}
 
 
+def bare() -> Any:
+    """An environment without any tool; `Base` itself must not be served, for its cache is handed to its subclasses."""
+    return published("Bare", [])
+
+
 def with_template(name: str) -> Any:
     made = copy.copy(tokenizer())
     made.chat_template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
@@ -198,7 +203,7 @@ def test_a_closed_spec_is_a_finding_for_each_environment() -> None:
 
 
 def test_an_environment_with_nothing_to_call_is_a_finding() -> None:
-    assert only(check({"bare": Base}), Code.NO_TOOLS).severity is Severity.ERROR
+    assert only(check({"bare": bare()}), Code.NO_TOOLS).severity is Severity.ERROR
 
 
 def test_a_check_that_breaks_is_a_finding_and_keeps_no_other_from_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +211,7 @@ def test_a_check_that_breaks_is_a_finding_and_keeps_no_other_from_being_made(mon
         raise LookupError("a surprise")
 
     monkeypatch.setattr(run, "ENVIRONMENT_CHECKS", (breaks, *run.ENVIRONMENT_CHECKS))
-    findings = check({"bare": Base, "echo": EchoEnvironment})
+    findings = check({"bare": bare(), "echo": EchoEnvironment})
     assert [finding.environment for finding in of(findings, Code.CHECK_FAILED)] == ["bare", "echo"]
     assert "breaks broke off with LookupError: a surprise" in of(findings, Code.CHECK_FAILED)[0].message
     assert only(findings, Code.NO_TOOLS)
@@ -220,7 +225,7 @@ def test_a_configuration_that_cannot_even_be_read_raises_nothing() -> None:
         def __getattribute__(self, name: str) -> Any:
             raise RuntimeError(name)
 
-    findings = check({"bare": Base}, Hostile())
+    findings = check({"bare": bare()}, Hostile())
     assert Code.CHECK_FAILED in codes(findings)
     assert only(findings, Code.NO_TOOLS)
 
@@ -397,8 +402,13 @@ def test_special_tokens_are_named_with_their_place_once_the_policy_is_known() ->
 # Prompts
 
 
-class TalkEnvironment(EchoEnvironment):
+class TalkEnvironment(Base):
     """Its prompt is a conversation, and has a picture."""
+
+    @tool
+    def look(self) -> ToolOutput:
+        """Look."""
+        return output("nothing")
 
     def get_messages(self) -> list[Message]:
         pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
