@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multienv import errors
+    from multienv.checks import Finding, Severity, ToolsReport
     from multienv.meta import MultiEnvSpec
     from multienv.specs import EnvSpec, ForeignSpec, Limits
     from multienv.training import MultiEnvGRPOTrainer
@@ -23,12 +24,15 @@ __all__ = [
     "EnvSpec",
     "Episode",
     "EpisodeStatus",
+    "Finding",
     "ForeignSpec",
     "Limits",
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
+    "Severity",
     "Step",
     "ToolCallError",
+    "ToolsReport",
     "errors",
 ]
 
@@ -37,12 +41,15 @@ _HOMES = {
     "EnvSpec": "multienv.specs",
     "Episode": "multienv.types",
     "EpisodeStatus": "multienv.types",
+    "Finding": "multienv.checks",
     "ForeignSpec": "multienv.specs",
     "Limits": "multienv.specs",
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
+    "Severity": "multienv.checks",
     "Step": "multienv.types",
     "ToolCallError": "multienv.types",
+    "ToolsReport": "multienv.checks",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
 from multienv.dataset import TaskList, build_dataset
 from multienv.errors import SpecError
 from multienv.live import LiveMixture
@@ -221,7 +222,7 @@ class MultiEnvSpec:
 
         For a foreign environment that is the number in its attribute `reward`, if it has one.
         """
-        return self._once("reward_func", lambda: mixture_reward(self._known))
+        return self._once("reward_func", lambda: self._batches.before(mixture_reward(self._known)))
 
     def trainer_kwargs(self) -> dict[str, Any]:
         """Return the three slots of a TRL trainer by their names there.
@@ -256,6 +257,35 @@ class MultiEnvSpec:
         kwargs: dict[str, Any] = importlib.import_module("multienv.training.async_kwargs").trainer_kwargs(self)
         return kwargs
 
+    def check(self, args: Any = None) -> list[Finding]:
+        """Say what could go wrong in a run, before it does; no trainer is needed, and nothing is raised.
+
+        Each ORS environment is asked for its tools and its secrets, and one session is opened for its first declared
+        task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
+
+        Args:
+            args: The trainer's configuration, such as a `GRPOConfig`; None for what can be said without.
+
+        Returns:
+            The findings, errors first.
+        """
+        live = self.live
+        return run_checks(
+            Mixture(self._specs, live.clients, live.foreign, self._presentation, bool(self._shared), args)
+        )
+
+    def tools_report(self) -> ToolsReport:
+        """Set every tool of every environment side by side: its name in each trainer, what clashes, what changes.
+
+        Raises:
+            SpecError: A foreign factory makes no TRL environment.
+            ServerError: A server cannot be reached, or answers wrongly.
+        """
+        factories = self.environment_factory
+        meta = None if self.live.foreign else self.meta_environment_factory
+        listings = {name: client.listings for name, client in self.live.clients.items()}
+        return make_report(factories, meta, listings, self._presentation)
+
     def close(self) -> None:
         """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""
         self.live.close()
@@ -287,6 +317,7 @@ class MultiEnvSpec:
         has_images = getattr(processing_class, "image_processor", None) is not None
         self._presentation.show_to(reserved, has_images=has_images)
         self.live.take_messages(is_on=has_conversations)
+        self._presentation.processing_class, self._presentation.chat_template = processing_class, chat_template
 
     def __enter__(self) -> Self:
         """Return the spec itself.

@@ -15,12 +15,15 @@ def test_the_public_names_are_these() -> None:
         "EnvSpec",
         "Episode",
         "EpisodeStatus",
+        "Finding",
         "ForeignSpec",
         "Limits",
         "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
+        "Severity",
         "Step",
         "ToolCallError",
+        "ToolsReport",
         "errors",
     ]
     for name in multienv.__all__:

@@ -302,3 +302,12 @@ def test_an_answer_after_the_time_limit_is_not_graded(answer_server: ORSServer) 
         assert (adapter.episode.status, adapter.reward) == (EpisodeStatus.TRUNCATED, 0.125)
         assert_closed(answer_server)
     assert AnswerEnvironment.graded == []
+
+
+def test_the_one_function_over_all_rows_has_last_messages_graded_too(answer_server: ORSServer) -> None:
+    with MultiEnvSpec({"answer": answer_server.url}) as spec:
+        adapter = spec.environment_factory["answer"]()
+        target = target_of(str(adapter.reset(task_index=0)))
+        completions = [[{"role": "assistant", "content": target}]]
+        assert spec.reward_func(environments=[adapter], completions=completions) == [1.0]
+        assert adapter.finished

@@ -61,6 +61,17 @@ class Batches:
         watched.__doc__ = function.__doc__
         return watched
 
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is no part of the count, called with a batch whose episodes are over."""
+
+        def begun(**batch: Any) -> Any:
+            self._begin(batch)
+            return function(**batch)
+
+        begun.__name__ = begun.__qualname__ = callable_name(function)
+        begun.__doc__ = function.__doc__
+        return begun
+
     def _begin(self, batch: Mapping[str, Any]) -> None:
         environments, completions = batch.get("environments"), batch.get("completions")
         if environments is not None and completions is not None:

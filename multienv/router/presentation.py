@@ -39,7 +39,14 @@ class Presentation:
     Args:
         reserved: Strings of the policy's tokenizer that no environment may write; see `Spelling`.
         has_images: True for a policy that sees pictures.
+
+    Attributes:
+        processing_class: The policy's tokenizer or processor, in the process that named it; else None.
+        chat_template: The template used instead of its own, in that process; else None.
     """
+
+    processing_class: Any = None
+    chat_template: str | None = None
 
     def __init__(self, reserved: Iterable[str] = (), *, has_images: bool = False) -> None:
         self._warned: set[str] = set()

@@ -161,6 +161,24 @@ class EnvironmentClient:
                 raise
             raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
 
+    async def fetch_shared_tools(self) -> ToolListing:
+        """Fetch the tools that all tasks share; no session is opened.
+
+        Raises:
+            ServerError: The server cannot be reached, or answers wrongly or not in time.
+        """
+        source = await self._connected()
+        return await self._in_time(source.list_tools())
+
+    async def fetch_required_secrets(self) -> Sequence[str]:
+        """Fetch the names of the secrets a session needs, where that is published anywhere.
+
+        Raises:
+            ServerError: Whoever publishes it cannot be reached, or answers wrongly or not in time.
+        """
+        source = await self._connected()
+        return await self._in_time(source.list_required_secrets())
+
     async def fetch_tools(self) -> ToolListing:
         """Fetch the tools of the environment, those that only tasks have included.
 

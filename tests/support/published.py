@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from openreward.environments import JSONObject, TextBlock, ToolOutput
-from openreward.environments.types import ListToolsOutput, RunToolOutput, RunToolSuccess, ToolSpec
+from openreward.environments.types import ListToolsOutput, RunToolOutput, RunToolSuccess, TerminalToolSpec, ToolSpec
 
 from tests.support.environments import Base
 
@@ -20,13 +20,15 @@ class Published(Base):
 
     tasks: ClassVar[list[dict[str, Any]]] = [{"target": "none"}]
     published: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    terminal: ClassVar[Mapping[str, Any] | None] = None
     received: ClassVar[list[tuple[str, JSONObject]]] = []
     prompt: ClassVar[str] = "Call every tool."
     answer: ClassVar[str] = "ok"
 
     @classmethod
     def list_tools(cls) -> ListToolsOutput:
-        return ListToolsOutput(tools=[ToolSpec(**tool) for tool in cls.published])
+        terminal = None if cls.terminal is None else TerminalToolSpec(**cls.terminal)
+        return ListToolsOutput(tools=[ToolSpec(**tool) for tool in cls.published], terminal_tool=terminal)
 
     def get_prompt(self) -> list[TextBlock]:
         return [TextBlock(text=self.prompt)]
@@ -36,12 +38,20 @@ class Published(Base):
         return RunToolOutput(RunToolSuccess(output=ToolOutput(blocks=[TextBlock(text=self.answer)], reward=0.25)))
 
 
-def published(name: str, tools: Sequence[Mapping[str, Any]], **texts: str) -> type[Published]:
+def published(
+    name: str, tools: Sequence[Mapping[str, Any]], terminal_tool: Mapping[str, Any] | None = None, **members: Any
+) -> type[Published]:
     """An environment class of that name with these tools, each `{"name", "description", "input_schema"}`."""
-    return type(name, (Published,), {"published": tools, "received": [], **texts})
+    return type(name, (Published,), {"published": tools, "terminal": terminal_tool, "received": [], **members})
 
 
 def fixture_tools(path: Path) -> list[dict[str, Any]]:
     """The tools that a file of `tests/fixtures` describes."""
     tools = json.loads(path.read_text())["tools"]
-    return [{key: tool[key] for key in ("name", "description", "input_schema")} for tool in tools]
+    return [{"description": "", "input_schema": None, **tool} for tool in tools]
+
+
+def catalogue(file: str) -> type[Published]:
+    """The environment of a file of published interfaces."""
+    path = FIXTURES / f"{file}.json"
+    return published(file, fixture_tools(path), json.loads(path.read_text())["terminal_tool"])

@@ -1,0 +1,166 @@
+"""Decides what is asked of each environment before anything is judged: its tools, one short session, its secrets.
+
+Flow: `run.run_checks` → `look_at` → one `Look` per ORS environment → the checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from multienv.checks.findings import Code, Finding, Severity
+from multienv.foreign import ForeignEnvironment
+from multienv.router import Presentation
+from multienv.sessions import EnvironmentClient, LiveSession, session_loop
+from multienv.specs import EnvSpec, ForeignSpec
+from multienv.types import Prompt, TerminalTool, ToolListing, ToolSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """What is checked.
+
+    Attributes:
+        specs: The declarations by name.
+        clients: The ORS environments.
+        foreign: The environments of another making.
+        presentation: Who reads what they send.
+        has_shared_rewards: True for a mixture with reward functions for all environments.
+        args: The trainer's configuration, or None.
+    """
+
+    specs: Mapping[str, EnvSpec | ForeignSpec]
+    clients: Mapping[str, EnvironmentClient]
+    foreign: Mapping[str, ForeignEnvironment]
+    presentation: Presentation
+    has_shared_rewards: bool = False
+    args: Any = None
+
+    @property
+    def knows_policy(self) -> bool:
+        """True once `present_to` was called."""
+        return self.presentation.processing_class is not None or bool(self.presentation.reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one ORS environment answered.
+
+    Attributes:
+        name: Its name in the mixture.
+        spec: Its declaration.
+        is_exact: True where a trainer shows it as published: schemas, conversations, each task's own tools.
+        failure: Why nothing else is known, or None.
+        listings: What is known of its tools: under None what all tasks share, else by task index.
+        index: The task that a session was opened for.
+        prompt: That task's prompt, as a conversation where it has one; empty if there was no session.
+        session_failure: Why there was none, or None.
+        required_secrets: Names of the secrets a session needs.
+        secrets_failure: Why these are not known, or None.
+    """
+
+    name: str
+    spec: EnvSpec
+    is_exact: bool = False
+    failure: Exception | None = None
+    listings: Mapping[int | None, ToolListing] = field(default_factory=dict)
+    index: int = 0
+    prompt: Prompt = ()
+    session_failure: Exception | None = None
+    required_secrets: tuple[str, ...] = ()
+    secrets_failure: Exception | None = None
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Every tool that is known, in the form that is known first: those TRL's own trainers bind."""
+        first: dict[str, ToolSpec] = {}
+        for listing in self.listings.values():
+            for tool in listing.tools:
+                first.setdefault(tool.name, tool)
+        return tuple(first.values())
+
+    @property
+    def terminal_tool(self) -> TerminalTool | None:
+        """The terminal tool, if any task has one."""
+        return next((listing.terminal_tool for listing in self.listings.values() if listing.terminal_tool), None)
+
+    @property
+    def plain_severity(self) -> Severity:
+        """How serious it is that TRL's own trainers show less than was published."""
+        return Severity.NOTE if self.is_exact else Severity.WARNING
+
+    def finding(self, severity: Severity, code: Code, message: str, fix: str = "") -> Finding:
+        """Return a finding about this environment."""
+        return Finding(severity, self.name, code, message, fix)
+
+
+def look_at(clients: Mapping[str, EnvironmentClient]) -> list[Look]:
+    """Look at every environment, all at once. What fails is in the look; nothing is raised.
+
+    Each is asked for its tools and its secrets, and one session is opened for its first declared task, and closed.
+    """
+    looking = [_start(client) for client in clients.values()]
+    return session_loop().run(_all(looking)) if looking else []
+
+
+async def _all(looking: list[Coroutine[Any, Any, Look]]) -> list[Look]:
+    return list(await asyncio.gather(*looking))
+
+
+def _start(client: EnvironmentClient) -> Coroutine[Any, Any, Look]:
+    """Return the coroutine that looks; what must be done on the caller's thread is done here."""
+    index = client.spec.indices[0] if client.spec.indices else 0
+    try:
+        opening: Coroutine[Any, Any, LiveSession] | Exception = client.open(index)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        opening = error
+    return _look(client, index, opening)
+
+
+async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, Any, LiveSession] | Exception) -> Look:
+    look = Look(client.name, client.spec, client.takes_messages, index=index)
+    if isinstance(opening, Exception):
+        return replace(look, failure=opening)
+    try:
+        shared = await client.fetch_shared_tools()
+    except BaseException as error:
+        opening.close()
+        if not isinstance(error, Exception):
+            raise
+        return replace(look, failure=error)
+    listings: dict[int | None, ToolListing] = {**client.listings, None: shared}
+    secrets, visit = await asyncio.gather(_attempt(client.fetch_required_secrets()), _attempt(_visit(opening, shared)))
+    if isinstance(visit, Exception):
+        look = replace(look, session_failure=visit)
+    else:
+        listing, prompt = visit
+        look = replace(look, prompt=prompt)
+        if listing is not None:
+            listings[index] = listing
+    if isinstance(secrets, Exception):
+        look = replace(look, secrets_failure=secrets)
+    else:
+        look = replace(look, required_secrets=tuple(secrets))
+    return replace(look, listings=listings)
+
+
+async def _attempt(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
+    try:
+        return await coroutine
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        return error
+
+
+async def _visit(opening: Coroutine[Any, Any, LiveSession], shared: ToolListing) -> tuple[ToolListing | None, Prompt]:
+    """Open the session, read what its task says, and close it."""
+    live = await opening
+    try:
+        if (live.listing or shared).has_messages:
+            await live.fetch_prompt(as_messages=True)
+        return live.listing, live.prompt
+    finally:
+        await live.close()

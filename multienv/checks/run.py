@@ -1,0 +1,104 @@
+"""Decides which checks there are, and that none keeps another from being made.
+
+Flow: `MultiEnvSpec.check` → `run_checks` → `look_at`, then every check of the two tables → findings, gravest first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.looks import Look, Mixture, look_at
+from multienv.checks.needed_secrets import check_secrets
+from multienv.checks.prompts import check_prompt
+from multienv.checks.rewards import check_reward_sources, check_weights
+from multienv.checks.servers import check_foreign, check_server, check_session, check_what_is_offered
+from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
+from multienv.checks.signatures import check_names, check_signatures
+from multienv.checks.templates import check_template
+from multienv.checks.tokens import check_policy, check_special_tokens
+from multienv.checks.tools import check_schemas, check_tasks_tools, check_terminal_tool
+
+EnvironmentCheck: TypeAlias = Callable[[Look, Mixture], Iterable[Finding]]
+"""Judges what one ORS environment answered."""
+
+MixtureCheck: TypeAlias = Callable[[Mixture], Iterable[Finding]]
+"""Judges what can be said without asking any environment."""
+
+ENVIRONMENT_CHECKS: Final[tuple[EnvironmentCheck, ...]] = (
+    check_session,
+    check_what_is_offered,
+    check_secrets,
+    check_schemas,
+    check_names,
+    check_signatures,
+    check_tasks_tools,
+    check_terminal_tool,
+    check_special_tokens,
+    check_prompt,
+    check_template,
+)
+"""Made for each environment that could be reached."""
+
+MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
+    check_trainer,
+    check_version,
+    check_columns,
+    check_tool_limits,
+    check_weights,
+    check_reward_sources,
+    check_policy,
+    check_foreign,
+)
+"""Made once."""
+
+
+def run_checks(mixture: Mixture) -> list[Finding]:
+    """Make every check.
+
+    Args:
+        mixture: What is checked.
+
+    Returns:
+        The findings, gravest first. Whatever goes wrong is one of them; nothing is raised.
+    """
+    return gravest_first(_findings(mixture))
+
+
+def _findings(mixture: Mixture) -> Iterator[Finding]:
+    for check in MIXTURE_CHECKS:
+        yield from _contained(check.__name__, None, functools.partial(check, mixture))
+    try:
+        looks = look_at(mixture.clients)
+    except Exception as error:  # noqa: BLE001 - see `_contained`
+        yield _failed("look_at", None, error)
+        return
+    for look in looks:
+        if look.failure is not None:
+            yield from check_server(look)
+            continue
+        for environment_check in ENVIRONMENT_CHECKS:
+            make = functools.partial(environment_check, look, mixture)
+            yield from _contained(environment_check.__name__, look.name, make)
+
+
+def _contained(check: str, environment: str | None, make: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Make one check; what it raises is a finding."""
+    findings: list[Finding] = []
+    try:
+        findings.extend(make())
+    except Exception as error:  # noqa: BLE001 - a check that breaks must not keep the others from being made
+        findings.append(_failed(check, environment, error))
+    return findings
+
+
+def _failed(check: str, environment: str | None, error: Exception) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        environment,
+        Code.CHECK_FAILED,
+        f"{check} broke off with {type(error).__name__}: {str(error)[:400]}",
+        "The other checks were made; what this one looks at is not known.",
+    )

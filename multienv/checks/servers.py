@@ -1,0 +1,75 @@
+"""Decides what is said about a server that cannot be used, a session that cannot be had, and an environment of no use.
+
+Flow: `run` → here, with what `looks` was answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from multienv.checks.findings import Code, Finding, Severity, sentence
+from multienv.checks.looks import Look, Mixture
+from multienv.errors import (
+    AuthenticationError,
+    OrderError,
+    ServerError,
+    ServerUnreachableError,
+    SpecError,
+    UnknownEnvironmentError,
+)
+
+_CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
+    # The first that fits; subclasses come before what they are kinds of.
+    (OrderError, Code.CLOSED, "Make a new MultiEnvSpec."),
+    (AuthenticationError, Code.SERVER_REFUSES_KEY, "Give the environment's own key: EnvSpec(..., api_key=...)."),
+    (UnknownEnvironmentError, Code.UNKNOWN_ENVIRONMENT, "Set env_name= to one the server holds."),
+    (SpecError, Code.DECLARATION_WRONG, "Correct the EnvSpec."),
+    (ServerUnreachableError, Code.SERVER_UNREACHABLE, "Start the server, or correct the target."),
+    (ServerError, Code.SERVER_ANSWERS_WRONGLY, "See the server's log; multienv.testing.check_environment says more."),
+)
+
+
+def check_server(look: Look) -> Iterator[Finding]:
+    """Say why nothing is known of an environment."""
+    error = look.failure
+    for kind, code, fix in _CAUSES:
+        if isinstance(error, kind):
+            yield look.finding(Severity.ERROR, code, sentence(error), fix)
+            return
+    yield look.finding(
+        Severity.ERROR,
+        Code.CHECK_FAILED,
+        f"the environment could not be asked anything: {type(error).__name__}: {error}",
+    )
+
+
+def check_foreign(mixture: Mixture) -> Iterator[Finding]:
+    """Say which foreign environments are closed; nothing else can be said of them without making an instance."""
+    for name, foreign in mixture.foreign.items():
+        try:
+            foreign.check_open()
+        except OrderError as error:
+            yield Finding(Severity.ERROR, name, Code.CLOSED, sentence(error), "Make a new MultiEnvSpec.")
+
+
+def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
+    """Say why the session of the first declared task could not be had."""
+    if look.session_failure is not None:
+        yield look.finding(
+            Severity.ERROR,
+            Code.SESSION_FAILED,
+            f"the session of task {look.index} in split {look.spec.split!r} failed: {sentence(look.session_failure)}",
+            "Check split, indices, secrets and limits; its prompt was not looked at.",
+        )
+
+
+def check_what_is_offered(look: Look, _mixture: Mixture) -> Iterator[Finding]:
+    """Say so if the policy can do nothing there that is ever scored."""
+    if not look.tools and look.terminal_tool is None:
+        yield look.finding(
+            Severity.ERROR,
+            Code.NO_TOOLS,
+            "it has no tools and no terminal tool, so its rewards can never be earned.",
+            "Set env_name= or toolset= if another one was meant; else leave it out of the mixture.",
+        )
