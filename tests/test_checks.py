@@ -352,7 +352,9 @@ def test_a_tool_whose_schema_differs_between_tasks_is_named() -> None:
         schema = {"type": "object", "properties": properties}
         return ListToolsOutput(tools=[ToolSpec(name="say", description="Say.", input_schema=schema)])
 
-    drifting = published("Drifting", [], list_task_tools=list_task_tools, tasks=[{"target": "a"}, {"target": "b"}])
+    drifting = published(
+        "Drifting", [], list_task_tools=list_task_tools, tasks=[{"target": "hello"}, {"target": "world"}]
+    )
     with MultiEnvSpec({"env": EnvSpec(drifting, indices=[0, 1])}) as spec:
         _ = spec.environment_factory
         finding = only(spec.check(), Code.TOOLS_DIFFER)

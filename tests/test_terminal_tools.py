@@ -309,5 +309,5 @@ def test_the_one_function_over_all_rows_has_last_messages_graded_too(answer_serv
         adapter = spec.environment_factory["answer"]()
         target = target_of(str(adapter.reset(task_index=0)))
         completions = [[{"role": "assistant", "content": target}]]
-        assert spec.reward_func(environments=[adapter], completions=completions) == [1.0]
+        assert spec.reward_func(environments=[adapter], completions=completions) == [float(len(target))]
         assert adapter.finished
