@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multienv import errors
     from multienv.meta import MultiEnvSpec
-    from multienv.specs import EnvSpec, ForeignSpec, Limits
+    from multienv.rewards import discounted
+    from multienv.specs import EnvSpec, ForeignSpec, Limits, RewardSpec
     from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
 
@@ -27,8 +28,10 @@ __all__ = [
     "Limits",
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
+    "RewardSpec",
     "Step",
     "ToolCallError",
+    "discounted",
     "errors",
 ]
 
@@ -41,8 +44,10 @@ _HOMES = {
     "Limits": "multienv.specs",
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
+    "RewardSpec": "multienv.specs",
     "Step": "multienv.types",
     "ToolCallError": "multienv.types",
+    "discounted": "multienv.rewards",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

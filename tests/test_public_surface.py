@@ -19,8 +19,10 @@ def test_the_public_names_are_these() -> None:
         "Limits",
         "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
+        "RewardSpec",
         "Step",
         "ToolCallError",
+        "discounted",
         "errors",
     ]
     for name in multienv.__all__:
