@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import random
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +29,7 @@ from tests.support.servers import ORSServer
 FINISHED, UNFINISHED, TRUNCATED = EpisodeStatus.FINISHED, EpisodeStatus.UNFINISHED, EpisodeStatus.TRUNCATED
 FAILED, REFUSED = EpisodeStatus.FAILED, EpisodeStatus.REFUSED
 law = settings(max_examples=500)
+DOCS = Path(__file__).parents[1] / "docs" / "rewards.md"
 
 
 def episode(
@@ -168,6 +172,20 @@ def test_discounted_pickles_compares_and_shows_itself() -> None:
     for gamma in (-0.1, 1.1, "0.9", True, float("nan")):
         with pytest.raises(errors.SpecError, match=r"gamma=.*; accepted: a number from 0 to 1"):
             discounted(gamma)  # type: ignore[arg-type]  # what is refused
+
+
+def test_the_docs_declare_what_can_be_declared_and_name_the_reductions_of_the_examples() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    namespace: dict[str, Any] = {}
+    exec(compile(block, DOCS.name, "exec"), namespace)
+    assert [spec.reward.reduction for spec in namespace["spec"].environments.values()] == [
+        "last", "total", discounted(0.95)
+    ]  # fmt: skip
+    rows = re.findall(r'^\| (.+?) \| ([-\d., nul]+) \| `"(\w+)"` \| ([\d.]+) \|$', text, re.MULTILINE)
+    shown = [(json.loads(f"[{rewards}]"), reduction, float(reward)) for _, rewards, reduction, reward in rows]
+    assert len(shown) == 7
+    assert all(row in [example[1:] for example in map(list, EXAMPLES)] for row in map(list, shown))
 
 
 # Laws
