@@ -410,7 +410,8 @@ def test_groups_that_go_unscored_one_after_another_are_told_once_with_their_stat
         return [episode([], status, index=number) for status in (UNFINISHED, UNFINISHED, FAILED)]
 
     spec = RewardSpec(unscored=None)
-    (message,) = told(groups(3 * NUM_SILENT_GROUPS, silent), spec)
+    run = groups(NUM_SILENT_GROUPS, silent)
+    (message,) = told([*run, [episode([1.0])], *run], spec)
     assert f"{NUM_SILENT_GROUPS} groups in a row went unscored (20 unfinished, 10 failed)" in message
     assert "RewardSpec(unscored=0.0)" in message
     assert told(groups(3 * NUM_SILENT_GROUPS, silent), RewardSpec()) == []
