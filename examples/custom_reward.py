@@ -15,20 +15,23 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from multienv import EnvSpec, MultiEnvSpec
-from multienv.types import Adapter
+from multienv.types import Adapter, Episode
 
 
 def closeness(environments: list[Adapter], target: list[str], **_: Any) -> list[float | None]:
     """Pay for coming close: how much of the last word said agrees with the task's.
 
-    Sees the rows of its own environment only, and `target`, a key of that environment's task specs. A rollout that
-    said nothing stays unscored.
+    Sees the rows of its own environment only, and `target`, a key of that environment's task specs.
     """
-    last_steps = [environment.episode.steps[-1:] for environment in environments]
-    return [
-        SequenceMatcher(None, str(steps[0].arguments.get("text")), wanted).ratio() if steps else None
-        for steps, wanted in zip(last_steps, target, strict=True)
-    ]
+    return [_agreement(adapter.episode, wanted) for adapter, wanted in zip(environments, target, strict=True)]
+
+
+def _agreement(episode: Episode, wanted: str) -> float | None:
+    """Count 0.0 for a rollout that said nothing, and None, for unscored, where infrastructure failed."""
+    if not episode.is_scorable:
+        return None
+    said = str(episode.steps[-1].arguments.get("text")) if episode.steps else ""
+    return SequenceMatcher(None, said, wanted).ratio()
 
 
 def mixture(graded: str, strict: str) -> MultiEnvSpec:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from multienv import errors
     from multienv.checks import Finding, Severity, ToolsReport
     from multienv.meta import MultiEnvSpec
-    from multienv.specs import EnvSpec, ForeignSpec, Limits
+    from multienv.rewards import discounted
+    from multienv.specs import EnvSpec, ForeignSpec, Limits, RewardSpec
     from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
 
@@ -29,10 +30,12 @@ __all__ = [
     "Limits",
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
+    "RewardSpec",
     "Severity",
     "Step",
     "ToolCallError",
     "ToolsReport",
+    "discounted",
     "errors",
 ]
 
@@ -46,10 +49,12 @@ _HOMES = {
     "Limits": "multienv.specs",
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
+    "RewardSpec": "multienv.specs",
     "Severity": "multienv.checks",
     "Step": "multienv.types",
     "ToolCallError": "multienv.types",
     "ToolsReport": "multienv.checks",
+    "discounted": "multienv.rewards",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -222,7 +222,11 @@ class MultiEnvSpec:
 
         For a foreign environment that is the number in its attribute `reward`, if it has one.
         """
-        return self._once("reward_func", lambda: self._batches.before(mixture_reward(self._known)))
+        return self._once("reward_func", self._make_mixture_reward)
+
+    def _make_mixture_reward(self) -> Callable[..., list[float | None]]:
+        rules = {name: spec.reward for name, spec in self._specs.items() if isinstance(spec, EnvSpec)}
+        return self._batches.before(mixture_reward(self._known, rules))
 
     def trainer_kwargs(self) -> dict[str, Any]:
         """Return the three slots of a TRL trainer by their names there.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
+from multienv import discounted
 from multienv.errors import SessionError
-from multienv.types import RESERVED_NAMES, ToolOutput, ToolRefused, ToolSpec
+from multienv.specs import RewardSpec
+from multienv.types import RESERVED_NAMES, Episode, EpisodeStatus, Step, ToolOutput, ToolRefused, ToolSpec
 
 environment_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,11}", fullmatch=True).filter(
     lambda name: name.casefold() not in RESERVED_NAMES
@@ -202,3 +205,43 @@ def published_tools(draw: st.DrawFn) -> tuple[ToolSpec, st.SearchStrategy[Any]]:
     else:
         schema["$defs"] = {"Node": _NODE}
     return ToolSpec(draw(nasty_names), draw(st.text(max_size=40)), schema), arguments
+
+
+def reports_failure(metadata: dict[str, Any]) -> bool:
+    """What the generated rules recognise as an infrastructure failure."""
+    return bool(metadata.get("is_broken"))
+
+
+def _steps(*, finished: bool, max_size: int) -> st.SearchStrategy[list[Step]]:
+    metadata = st.sampled_from([None, None, {}, {"note": "fine"}, {"is_broken": True}])
+    step = st.builds(
+        Step, st.just("answer"), st.just({}), st.just("ok"), step_rewards, metadata, finished=st.just(finished)
+    )
+    return st.lists(step, min_size=int(finished), max_size=max_size)
+
+
+@st.composite
+def episodes(draw: st.DrawFn, statuses: Sequence[EpisodeStatus] = tuple(EpisodeStatus)) -> Episode:
+    """An episode of any status; a finished one may have steps behind its end."""
+    status = draw(st.sampled_from(statuses))
+    steps = draw(_steps(finished=False, max_size=5))
+    if status is EpisodeStatus.FINISHED:
+        steps += draw(_steps(finished=True, max_size=1)) + draw(_steps(finished=False, max_size=2))
+    return Episode("a", f"a/train/{draw(st.integers(0, 3))}", "session", tuple(steps), status)
+
+
+_numbers = st.floats(-10, 10)
+_outcomes: st.SearchStrategy[Any] = st.just("reduce") | st.none() | _numbers
+reward_specs = st.builds(
+    RewardSpec,
+    reduction=st.sampled_from(["last", "total", "best", "mean", min]) | st.floats(0, 1).map(discounted),
+    unfinished=_outcomes,
+    truncated=_outcomes,
+    unscored=st.none() | _numbers,
+    scale=_numbers.filter(bool),
+    offset=_numbers,
+    clip=st.none() | st.tuples(st.floats(-5, 0), st.floats(1, 5)),
+    step_penalty=st.sampled_from([0.0, 0.1, 1.0]),
+    success_threshold=st.none() | _numbers,
+    is_failure=st.sampled_from([None, reports_failure]),
+)

@@ -148,8 +148,8 @@ def test_the_custom_rewards_are_what_they_say(urls: list[str]) -> None:
         }
         rewards = {function.__name__: function(**batch) for function in spec.reward_funcs}
     assert rewards == {
-        "graded/closeness": [pytest.approx(8 / 9), None, None, None],
-        "doubled": [0.0, 2.0, None, None],
+        "graded/closeness": [pytest.approx(8 / 9), None, 0.0, None],
+        "doubled": [0.0, 2.0, 0.0, 0.0],
     }
 
 

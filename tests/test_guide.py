@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers.utils import get_json_schema
 
-from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec, errors
+from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec, RewardSpec, errors
 from multienv.types import ToolOutput
 from tests.support.fakes import batch, played
 from tests.support.servers import ORSServer
@@ -104,15 +104,17 @@ def test_the_reward_is_the_last_one_that_is_not_null(rewards: list[float | None]
     assert adapter.episode.status is EpisodeStatus.UNFINISHED
 
 
-def test_a_custom_reward_wraps_the_specs_own() -> None:
-    spec = MultiEnvSpec({"echo": "owner/echo", "other": "owner/other"})
+@pytest.mark.parametrize("silence", [0.0, None])
+def test_a_custom_reward_wraps_the_specs_own(silence: float | None) -> None:
+    other = EnvSpec("owner/other", reward=RewardSpec(unscored=silence))
+    spec = MultiEnvSpec({"echo": "owner/echo", "other": other})
 
     def my_reward(environments: list[Any], **_: Any) -> list[float | None]:
         rewards = spec.reward_func(environments=environments)
         return [2.0 * reward if reward is not None else None for reward in rewards]
 
     adapters = [played("echo", [ToolOutput("x", 0.5)]), played("other", []), played("other", [ToolOutput("x", -1.0)])]
-    assert my_reward(**batch(adapters)) == [1.0, None, -2.0]
+    assert my_reward(**batch(adapters)) == [1.0, silence, -2.0]
 
 
 def test_the_adapter_shows_the_state_of_the_rollout(climb_server: ORSServer) -> None:

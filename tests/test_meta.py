@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
-from multienv import EnvSpec, MultiEnvSpec, errors
+from multienv import EnvSpec, MultiEnvSpec, RewardSpec, errors
 from multienv.router import make_meta_factory
 from multienv.types import ToolSpec
 from tests.strategies import outcomes
@@ -78,7 +78,7 @@ def test_reward_models_pass_through_as_they_are() -> None:
 
 
 def test_the_guides_custom_reward_reads_the_same() -> None:
-    spec = MultiEnvSpec({"a": "x/a", "b": "x/b"})
+    spec = MultiEnvSpec({"a": EnvSpec("x/a", reward=RewardSpec(unscored=None)), "b": "x/b"})
 
     def my_reward(environments: list[Any], **_: Any) -> list[float | None]:
         rewards = spec.reward_func(environments=environments)

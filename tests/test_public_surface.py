@@ -20,10 +20,12 @@ def test_the_public_names_are_these() -> None:
         "Limits",
         "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
+        "RewardSpec",
         "Severity",
         "Step",
         "ToolCallError",
         "ToolsReport",
+        "discounted",
         "errors",
     ]
     for name in multienv.__all__:

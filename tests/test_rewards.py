@@ -10,13 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multienv.errors import RewardFunctionError, RoutingError
-from multienv.rewards import Columns, LogColumns, environment_reward, mixture_reward, routed, weights_notice
+from multienv.rewards import (
+    Columns,
+    LogColumns,
+    environment_reward,
+    episode_reward,
+    mixture_reward,
+    routed,
+    weights_notice,
+)
+from multienv.specs import RewardSpec
 from multienv.types import EpisodeStatus
 from tests.strategies import rollouts
 from tests.support.fakes import batch, played, said
 
 Rollouts = tuple[list[str], list[tuple[str, list[Any]]]]
 routing_law = settings(max_examples=1_000)
+RULE = RewardSpec(reduction="last")
 
 
 def make_routed(function: Any, name: str, known: list[str], own: dict[str, set[str]] | None = None) -> Any:
@@ -26,15 +36,17 @@ def make_routed(function: Any, name: str, known: list[str], own: dict[str, set[s
 @pytest.mark.filterwarnings("ignore:an episode failed:RuntimeWarning")
 @routing_law
 @given(rollouts())
-def test_a_reward_comes_only_from_the_rows_own_environment_and_equals_what_its_adapter_saw(case: Rollouts) -> None:
+def test_a_reward_comes_only_from_the_rows_own_environment_and_is_its_episodes(case: Rollouts) -> None:
     names, rows = case
     adapters = [played(name, outcomes) for name, outcomes in rows]
-    rewards = {name: environment_reward(name, names)(**batch(adapters)) for name in names}
+    rewards = {name: environment_reward(name, names, RULE)(**batch(adapters)) for name in names}
+    worth = [episode_reward(adapter.episode, RULE) for adapter in adapters]
     for name in names:
         assert rewards[name] == [
-            adapter.reward if owner == name else None for adapter, (owner, _) in zip(adapters, rows, strict=True)
+            reward if owner == name else None for reward, (owner, _) in zip(worth, rows, strict=True)
         ]
-    assert mixture_reward(names)(environments=adapters) == [adapter.reward for adapter in adapters]
+    assert mixture_reward(names, dict.fromkeys(names, RULE))(environments=adapters) == worth
+    assert mixture_reward(names, {})(environments=adapters) == [adapter.reward for adapter in adapters]
 
 
 @pytest.mark.filterwarnings("ignore:an episode failed:RuntimeWarning")
@@ -87,7 +99,8 @@ def test_permuting_the_batch_permutes_the_rewards_and_nothing_else(case: Rollout
     rng.shuffle(order)
     whole = batch(adapters)
     shuffled = {key: [value[i] for i in order] if isinstance(value, list) else value for key, value in whole.items()}
-    functions = [environment_reward(name, names) for name in names] + [mixture_reward(names)]
+    functions = [environment_reward(name, names, RULE) for name in names]
+    functions.append(mixture_reward(names, dict.fromkeys(names, RULE)))
     functions += [make_routed(lambda row, **_: [n / 2 for n in row], name, names) for name in names]
     for function in functions:
         rewards = function(**whole)
@@ -182,7 +195,7 @@ def test_names_of_callables_are_read_as_trl_reads_them() -> None:
 
 
 def test_a_row_of_no_environment_is_an_error_that_names_the_known_ones() -> None:
-    reward = environment_reward("wordle", ["seta", "wordle"])
+    reward = environment_reward("wordle", ["seta", "wordle"], RULE)
     with pytest.raises(RoutingError, match=r"unknown environment 'wrodle' \(did you mean 'wordle'\?\); known: seta"):
         reward(environments=[played("wrodle", [])])
     with pytest.raises(RoutingError, match="must be in the same order"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec
+from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec, RewardSpec
 from tests.support.environments import ClimbEnvironment, EchoEnvironment
 from tests.support.servers import ORSServer
 from tests.support.training import call, scripted_trainer
@@ -102,7 +102,10 @@ def test_a_failing_environment_costs_its_own_rollouts_and_the_run_goes_on(
 def test_a_row_that_nobody_scored_is_logged_short_and_without_secrets(
     tmp_path: Path, climb_server: ORSServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    environments = {"climb": EnvSpec(climb_server.url, secrets={"KEY": "sk-very-secret"}, api_key="sk-also-secret")}
+    unscored = RewardSpec(unscored=None)
+    environments = {
+        "climb": EnvSpec(climb_server.url, secrets={"KEY": "sk-very-secret"}, api_key="sk-also-secret", reward=unscored)
+    }
     options = {"per_device_train_batch_size": 6}
     with MultiEnvSpec(environments) as spec, caplog.at_level("WARNING"):
         trainer = scripted_trainer(lambda *_: "I give up.", tmp_path, options, **spec.trainer_kwargs())

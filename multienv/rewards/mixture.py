@@ -27,7 +27,7 @@ def environment_functions(
         columns: Gives the dataset's metadata columns, when the first batch comes.
         log_columns: The mixture's logged columns.
     """
-    own = [environment_reward(name, known)] if spec.use_environment_reward else []
+    own = [environment_reward(name, known, spec.reward)] if spec.use_environment_reward else []
     return own + [routed(function, name, known, columns, log_columns) for function in spec.reward_funcs]
 
 

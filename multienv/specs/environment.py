@@ -24,6 +24,7 @@ from pydantic import (
 
 from multienv.errors import SpecError
 from multienv.specs.limits import Limits, sentence
+from multienv.specs.reward import RewardSpec
 from multienv.specs.target import TargetKind, check_target, target_kind
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -110,6 +111,7 @@ class EnvSpec(BaseModel):
         reward_funcs: The user's reward functions for this environment; each sees this environment's rows only.
         use_environment_reward: False leaves the reward that the environment itself gives out of the training.
         limits: How many sessions, how long each phase and each episode may take, and how much is shown.
+        reward: How the environment's own reward comes from an episode: reduction, what giving up counts, shaping.
 
     Raises:
         SpecError: An option is unknown or cannot be right.
@@ -139,6 +141,7 @@ class EnvSpec(BaseModel):
     reward_funcs: Annotated[tuple[RewardFunction, ...], BeforeValidator(_functions)] = ()
     use_environment_reward: StrictBool = True
     limits: Limits = Limits()
+    reward: RewardSpec = RewardSpec()
 
     def __init__(self, target: str | type, **options: Any) -> None:
         try:

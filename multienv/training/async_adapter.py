@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from multienv.errors import OrderError, ServerError
 from multienv.meta import MultiEnvSpec
+from multienv.rewards import episode_reward
 from multienv.router import EnvironmentAdapter, make_factory
 from multienv.router.presentation import Content
 from multienv.router.routes import RoutedSession
 from multienv.sessions import EnvironmentClient, LiveSession
 from multienv.sessions.ledger import termination
+from multienv.specs import RewardSpec
 from multienv.types import JSONObject, ToolListing
 
 
@@ -81,14 +83,17 @@ class AsyncAdapter(EnvironmentAdapter):
 class SelfScoringAdapter(AsyncAdapter):
     """An adapter that owns its reward: AsyncGRPO's only way to it."""
 
+    _rule: ClassVar[RewardSpec]
+
     async def get_reward(self) -> float | None:
         """Return the episode's reward and let its session go: nothing more is needed from it.
 
         Returns:
-            The last step reward; None while nothing was scored, and for a failed episode.
+            What the episode is worth by the environment's rule; None for unscored, and for a failed episode.
 
         Raises:
             OrderError: The session was never opened; the reward would be of no episode.
+            RewardFunctionError: A function of the rule broke its contract.
         """
         if self._row is not None:
             raise OrderError(
@@ -97,7 +102,7 @@ class SelfScoringAdapter(AsyncAdapter):
                 environment=self.environment,
             )
         self._release()
-        return self.reward
+        return episode_reward(self.episode, self._rule)
 
 
 class AsyncFactory:
@@ -144,7 +149,7 @@ class AsyncFactory:
         route = self.spec.route(self.name, self.listing)
         made = make_factory(replace(route, open=_FirstContact(self._client).open))
         base = SelfScoringAdapter if declared.use_environment_reward else AsyncAdapter
-        return type(self.name, (base, made), {"__doc__": made.__doc__})
+        return type(self.name, (base, made), {"__doc__": made.__doc__, "_rule": declared.reward})
 
 
 class _FirstContact:
