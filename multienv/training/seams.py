@@ -1,6 +1,6 @@
 """Decides whether TRL is the TRL that the trainer was written for, seam by seam.
 
-The trainer overrides five private methods of `GRPOTrainer` and copies none. Where one has another signature than
+The trainer overrides six private methods of `GRPOTrainer` and copies none. Where one has another signature than
 expected, what hangs on it is switched off and TRL does it in its own way.
 
 Flow: `trainer` asks `missing_seams` once, when it is made.
@@ -33,6 +33,7 @@ SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
         "num_generations",
         "has_tool_images",
     ),
+    "_prepare_inputs": ("self", "generation_batch"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
 }
 """The overridden methods with the parameters they have in TRL 1.16."""
