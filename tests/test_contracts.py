@@ -363,3 +363,56 @@ def test_async_grpo_looks_a_call_up_with_get_and_awaits_what_is_async() -> None:
     assert "messages = list(prompt)" in playing, "the prompt is read when the rollout begins"
     assert "tools=tools or None" in playing
     assert "return completion, " in playing
+
+
+def test_trl_splits_a_generation_batch_that_carries_what_is_beside_the_advantages() -> None:
+    from trl.trainer import utils
+
+    prepare = source(GRPOTrainer._prepare_inputs)
+    for line in (
+        "generation_batch = self._generate_and_score_completions(generation_batch)",
+        "generation_batch = shuffle_sequence_dict(generation_batch)",
+        "generation_batches = split_tensor_dict(generation_batch, self.args.steps_per_generation)",
+        "self._buffered_inputs = [unsplit_pixel_values_by_grid(batch) for batch in generation_batches]",
+        "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
+    ):
+        assert line in prepare
+    assert "for key, val in seq_dict.items()" in source(utils.shuffle_sequence_dict)
+    assert "for key, tensor in tensor_dict.items()" in source(utils.split_tensor_dict)
+
+
+def test_trl_gives_each_row_of_this_rank_one_advantage_and_logs_those_of_all_ranks() -> None:
+    text = source(GRPOTrainer._generate_and_score_completions)
+    assert "self.accelerator.process_index * len(prompts)" in text
+    assert "advantages = advantages[process_slice]" in text
+    assert 'self._logs["advantages"].extend(all_process_advantages.tolist())' in text
+    assert '"advantages": deque(maxlen=args.generation_batch_size)' in source(GRPOTrainer.__init__)
+    assert "rewards_per_func = gather(rewards_per_func)" in source(GRPOTrainer._calculate_rewards)
+    assert 'advantages = inputs["advantages"]' in source(GRPOTrainer._compute_loss)
+    assert 'mask = completion_mask if "tool_mask" not in inputs else' in source(GRPOTrainer._compute_loss)
+
+
+def test_trls_losses_add_up_rollouts_as_the_shares_say() -> None:
+    from multienv.rewards.shares import LOSS_TYPES
+
+    text = source(GRPOTrainer._compute_loss)
+    summed = "loss = (per_token_loss * mask).sum()"
+    mean = "((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()"
+    for head, body in (
+        ('if self.loss_type in ["grpo", "sapo"]:', f"loss = {mean}"),
+        ('elif self.loss_type == "bnpo":', f"{summed} / mask.sum().clamp(min=1.0)"),
+        ('elif self.loss_type == "dr_grpo":', f"{summed} / (per_token_loss.size(0) * self.max_completion_length)"),
+        ('elif self.loss_type in ["cispo", "dapo", "vespo"]:', f"{summed} / normalizer"),
+        ('elif self.loss_type == "luspo":', "loss = (per_token_loss * mask).sum(-1).mean()"),
+    ):
+        branch = text.rpartition(head)[2].partition("policy_loss = loss.detach()")[0]
+        assert body in branch, head
+    assert {"grpo", "sapo", "bnpo", "dr_grpo", "cispo", "dapo", "vespo", "luspo"} == set(LOSS_TYPES)
+
+
+def test_transformers_keeps_what_callbacks_write_into_the_state_in_the_checkpoint() -> None:
+    from transformers import Trainer, TrainerState
+
+    assert isinstance(TrainerState().stateful_callbacks, dict)
+    assert "self.state = TrainerState.load_from_json" in source(Trainer._init_training_state)
+    assert "self.state.save_to_json" in source(Trainer._save_checkpoint)

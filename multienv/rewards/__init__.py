@@ -1,4 +1,4 @@
-"""HOW an episode becomes a number.
+"""HOW an episode becomes a number, and how much a number counts.
 
 Flow: TRL calls the functions made here with a batch; each row's number comes from its own environment.
 """
@@ -15,16 +15,37 @@ from multienv.rewards.outcome import (
     mixture_reward,
 )
 from multienv.rewards.reduce import discounted
-from multienv.rewards.weights import weights_notice
+from multienv.rewards.scale import RunningScale
+from multienv.rewards.shares import (
+    Balance,
+    Row,
+    add_up,
+    carries_signal,
+    check_balance,
+    effective_shares,
+    loss_weights,
+    tally,
+)
+from multienv.rewards.weights import Weighing, acts_under, check_applied_once, row_factors, weights_notice
 
 __all__ = [
+    "Balance",
     "Batches",
     "Columns",
     "ForeignRows",
     "LogColumns",
+    "Row",
+    "RunningScale",
+    "Weighing",
+    "acts_under",
+    "add_up",
     "callable_name",
+    "carries_signal",
+    "check_applied_once",
+    "check_balance",
     "check_distinct",
     "discounted",
+    "effective_shares",
     "environment_functions",
     "environment_reward",
     "episode_reward",
@@ -32,8 +53,11 @@ __all__ = [
     "foreign_reward",
     "is_function",
     "is_success",
+    "loss_weights",
     "mixture_reward",
     "routed",
+    "row_factors",
     "several_functions",
+    "tally",
     "weights_notice",
 ]

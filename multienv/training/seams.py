@@ -53,6 +53,7 @@ SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
         "mm_token_type_ids",
         "image_position_ids",
     ),
+    "_prepare_inputs": ("self", "generation_batch"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
 }
 """The overridden methods with the parameters they have in TRL 1.16."""

@@ -18,8 +18,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec
-from multienv.rewards import several_functions
+from multienv.rewards import Balance, RunningScale, Weighing, check_applied_once, check_balance, several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
+from multienv.training.advantages import KeepScale, WeighedAdvantages
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
@@ -29,15 +30,18 @@ from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
 
-class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
     """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
 
     The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
     the step. Standalone tools and environment classes of another making run as in TRL.
 
+    An environment's `reward_weight` multiplies its normalised advantages, once; 0 trains nothing on it. Rows of other
+    environments keep theirs, and so does the KL term of `beta`, which is none of the rewards'.
+
     Args:
         model: As for `GRPOTrainer`.
-        args: As for `GRPOTrainer`.
+        args: As for `GRPOTrainer`. Its `reward_weights` mean what they mean there: reward functions among each other.
         spec: The mixture; fills `train_dataset`, `environment_factory` and `reward_funcs`.
         is_concurrent: False leaves resets and tool calls to TRL, one after the other. The results are the same.
         stop_when_finished: Do not ask a rollout for another turn once its environment has finished. Its completion then
@@ -47,6 +51,13 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
             False shows the signatures of the adapters' methods, as TRL's own trainer does.
         read_ahead: Open the sessions of the epoch's next batch while the model is being optimised. Twice as many
             sessions are open; it turns itself off where the limits do not allow that.
+        balance: What an environment's share of the loss is made proportional to, over each generation batch:
+            "rollouts", to its scored rollouts, so that long-winded environments do not take the gradient; "tokens", to
+            their trained tokens, which the loss types `dapo` and `dr_grpo` do by themselves; "none" leaves it to the
+            loss type. Weights act on top of it.
+        normalize_advantages: Divide an environment's advantages by their root mean square, a running average over
+            batches, so that environments with large rewards do not outweigh others where TRL does not divide by the
+            group's standard deviation. Kept in checkpoints.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
@@ -60,7 +71,7 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
         `MultiEnvGRPOTrainer("Qwen/Qwen3-4B", GRPOConfig(...), spec=spec).train()`
     """
 
-    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and four switches
+    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and our switches
         self,
         model: Any,
         args: GRPOConfig | None = None,
@@ -70,6 +81,8 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
         stop_when_finished: bool = True,
         shows_schemas: bool = True,
         read_ahead: bool = False,
+        balance: Balance = "none",
+        normalize_advantages: bool = False,
         train_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
         reward_funcs: Any = (),
@@ -84,6 +97,8 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
         self._is_concurrent, self._stops_when_finished = is_concurrent, stop_when_finished
         self._shows_schemas = shows_schemas
         self._batch_turns: FinishedRollouts | None = None
+        scale = RunningScale() if normalize_advantages else None
+        self._weighing = self._weigh_as_declared(args, balance, scale)
         self._check_seams()
         super().__init__(
             model=model,
@@ -97,6 +112,16 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
         spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
         self._reads_ahead = read_ahead
+        if scale is not None:
+            self.add_callback(KeepScale(scale))
+
+    def _weigh_as_declared(self, args: Any, balance: Balance, scale: RunningScale | None) -> Weighing | None:
+        """Return how advantages are weighed; None leaves them to TRL."""
+        check_balance(balance, getattr(args, "loss_type", "dapo"))
+        check_applied_once(getattr(args, "reward_weights", None), self.spec.reward_weights)
+        weights = {name: declared.reward_weight for name, declared in self.spec.environments.items()}
+        weighing = Weighing(weights, balance, scale)
+        return None if weighing.is_idle else weighing
 
     def get_train_dataloader(self) -> Any:
         """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
@@ -122,9 +147,11 @@ class MultiEnvGRPOTrainer(RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: 
         if missing:
             self._is_concurrent = self._stops_when_finished = self._shows_schemas = self._mends_pictures = False
             listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
+            lost = "" if self._weighing is None else "; reward_weight, balance and normalize_advantages do nothing"
+            self._weighing = None
             warnings.warn(
                 f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
-                "after the other, as in TRL itself",
+                f"after the other, as in TRL itself{lost}",
                 RuntimeWarning,
                 stacklevel=3,
             )
