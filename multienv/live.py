@@ -29,6 +29,7 @@ class LiveMixture:
         ledger: All connections and open sessions.
         clients: The ORS environments by name.
         foreign: The environments that know nothing of ORS, by name.
+        num_generations: Rollouts in a group, where a trainer of this library says so; None else.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class LiveMixture:
         max_sessions: int | None = None,
         max_concurrent_starts: int | None = None,
     ) -> None:
+        self.num_generations: int | None = None
         self.ledger = Ledger(max_sessions=max_sessions, max_concurrent_starts=max_concurrent_starts)
         self.clients = {
             name: EnvironmentClient(name, spec, self.ledger)

@@ -5,6 +5,7 @@ Flow: the user's mapping → `specs` → here → `train_dataset`, `environment_
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 import warnings
@@ -22,6 +23,7 @@ from multienv.rewards import (
     LogColumns,
     check_distinct,
     environment_functions,
+    group_reward,
     is_function,
     mixture_reward,
     several_functions,
@@ -37,6 +39,7 @@ from multienv.router import (
     make_factory,
     make_meta_factory,
     reserved_texts,
+    score_groups,
 )
 from multienv.sessions import EnvironmentClient
 from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, check_disjoint, declare
@@ -181,9 +184,21 @@ class MultiEnvSpec:
         Args:
             name: The environment.
             listing: Its tools as published.
+
+        Raises:
+            SpecError: It is to score groups, and cannot.
         """
         client = self.live.clients[name]
-        return Route(name, client.spec.split, listing, client.open, client.spec.limits, self._presentation)
+        spec = client.spec
+        if spec.use_group_reward and not listing.supports_score_group:
+            raise SpecError(
+                f"environment {name!r}: use_group_reward=True, but it does not score groups; leave the option out, or "
+                "have the environment implement score_group",
+                environment=name,
+            )
+        return Route(
+            name, spec.split, listing, client.open, spec.limits, self._presentation, scores_groups=spec.use_group_reward
+        )
 
     @property
     def meta_environment_factory(self) -> type[MetaEnvironment]:
@@ -388,6 +403,8 @@ class MultiEnvSpec:
                 if isinstance(spec, ForeignSpec)
                 else environment_functions(name, spec, known, self._columns, log_columns)
             )
+            if isinstance(spec, EnvSpec) and spec.use_group_reward:
+                functions.append(group_reward(name, known, functools.partial(self._score_groups, name)))
             rewards += [(function, spec.reward_weight) for function in functions]
         rewards += [(function, 1.0) for function in self._shared]
         check_distinct(function for function, _ in rewards)
@@ -396,6 +413,9 @@ class MultiEnvSpec:
             (self._batches.watch(function) if is_function(function) else function, weight)
             for function, weight in rewards
         ]
+
+    def _score_groups(self, name: str, adapters: Sequence[Any], completions: Sequence[Any]) -> list[float | None]:
+        return score_groups(name, adapters, completions, self.live.num_generations)
 
     def _columns(self) -> Columns:
         return Columns(self._built()[1])

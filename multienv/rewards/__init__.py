@@ -6,6 +6,7 @@ Flow: TRL calls the functions made here with a batch; each row's number comes fr
 from multienv.rewards.batches import Batches
 from multienv.rewards.foreign import ForeignRows, foreign_reward
 from multienv.rewards.functions import Columns, LogColumns, callable_name, is_function, routed
+from multienv.rewards.groups import group_reward
 from multienv.rewards.mixture import check_distinct, environment_functions, several_functions
 from multienv.rewards.outcome import (
     environment_reward,
@@ -51,6 +52,7 @@ __all__ = [
     "episode_reward",
     "episode_status",
     "foreign_reward",
+    "group_reward",
     "is_function",
     "is_success",
     "loss_weights",

@@ -8,6 +8,7 @@ from multienv.router.dispatch import MetaEnvironment, make_meta_factory
 from multienv.router.factory import make_factory
 from multienv.router.foreign import ForeignAdapter, instance_of, make_foreign_factory, owns_reward
 from multienv.router.grading import grade_last_messages
+from multienv.router.groups import score_groups
 from multienv.router.instances import ForeignInstances
 from multienv.router.presentation import Presentation
 from multienv.router.routes import Route
@@ -27,4 +28,5 @@ __all__ = [
     "make_meta_factory",
     "owns_reward",
     "reserved_texts",
+    "score_groups",
 ]

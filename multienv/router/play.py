@@ -166,7 +166,7 @@ class Play:
                 duration_s=time.monotonic() - started,
             )
         )
-        if output.finished or is_terminal:
+        if (output.finished or is_terminal) and not self._route.scores_groups:
             session.start_closing()
         return shown
 

@@ -5,7 +5,7 @@ Flow: `meta` builds one `Route` per environment; `factory` and `dispatch` make a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +33,13 @@ class RoutedSession(Protocol):
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once; raises `ToolRefused` or a `ServerError`."""
 
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        """Return one score per candidate, in order; raises a `ServerError`."""
+
+    @property
+    def is_closing(self) -> bool:
+        """True once the session is of no more use."""
+
     async def close(self) -> None:
         """Close the session and wait for it; never raises, safe to call twice."""
 
@@ -51,6 +58,7 @@ class Route:
         open: Makes the coroutine that opens a session for a task index; called from the trainer's thread.
         limits: What an episode may take.
         presentation: How what it sends is shown to the policy.
+        scores_groups: True where whole groups are scored: sessions then stay open after their episode.
         warned: Environments whose first failed episode was told.
     """
 
@@ -60,6 +68,7 @@ class Route:
     open: Callable[[int], Coroutine[Any, Any, RoutedSession]]
     limits: Limits = field(default_factory=Limits)
     presentation: Presentation = field(default_factory=Presentation)
+    scores_groups: bool = False
     warned: set[str] = field(default_factory=set)
 
     def task_id(self, index: int) -> str:

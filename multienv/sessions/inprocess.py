@@ -12,16 +12,18 @@ import asyncio
 import inspect
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from openreward.environments import Environment, Toolset
 from openreward.environments.session import call_session_tool, list_session_tools
+from openreward.environments.types import GroupCandidate
 from openreward.environments.utils import run_user_callable
 
 from multienv.errors import MultiEnvError, ServerError, SessionError
 from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
+from multienv.sessions.candidates import parse_scores
 from multienv.sessions.keys import masked, plain_secrets, secret_values
 from multienv.sessions.loop import EventLoopThread
 from multienv.sessions.toolsets import toolset_class
@@ -169,6 +171,18 @@ class InProcessSession:
             return json.loads(result.model_dump_json())
 
         return parse_output(await self._source.run(call(), f"calling tool {tool!r}"))
+
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        """Return one score per candidate, in order."""
+
+        async def score() -> list[float]:
+            await self._ready()
+            given = [GroupCandidate.model_validate(through_json(candidate)) for candidate in candidates]
+            scores = await run_user_callable(self._environment.score_group, given)
+            answer = {"scores": [{"reward": getattr(score, "reward", score)} for score in scores]}
+            return parse_scores(answer, len(given))
+
+        return await self._source.run(score(), "scoring a group")
 
     async def close(self) -> None:
         """Stop `setup()` if it still runs, then run `teardown()`; a second call does nothing."""

@@ -90,6 +90,18 @@ class LiveSession:
         self._report(is_success=True)
         return output
 
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        """Score a group of candidates; see `Session.score_group`."""
+        if self._closing is not None:
+            raise self._closed_error()
+        scoring = self._session.score_group(candidates)
+        return await self._within(self._limits.tool_timeout_s, "tool_timeout_s", scoring)
+
+    @property
+    def is_closing(self) -> bool:
+        """True once the session is of no more use."""
+        return self._closing is not None
+
     def _report(self, *, is_success: bool) -> None:
         if self._breaker is not None:
             self._breaker.record(is_success=is_success)

@@ -23,6 +23,7 @@ from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 from multienv.errors import ServerError, UnknownEnvironmentError, nearest
 from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
 from multienv.sessions.calls import post_call
+from multienv.sessions.candidates import parse_scores
 from multienv.sessions.faults import translated
 from multienv.sessions.http_client import make_client
 from multienv.sessions.keys import api_key_for, secret_values, session_secrets
@@ -276,14 +277,25 @@ class HttpSession:
         Source:
             `POST /{environment}/call`.
         """
+        with self._translated(f"calling tool {tool!r}"):
+            return parse_output(await self._post("/call", {"name": tool, "input": arguments}))
+
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        """Return one score per candidate, in order.
+
+        Source:
+            `POST /{environment}/score_group`.
+        """
+        with self._translated("scoring a group"):
+            return parse_scores(await self._post("/score_group", {"candidates": list(candidates)}), len(candidates))
+
+    async def _post(self, path: str, body: JSONObject) -> JSONObject:
+        """Have the environment do something that may take long, at most once."""
         sdk = self._sdk
-        variant = sdk.env.variant
         headers = {"X-Session-ID": self.id, "X-Deployment": sdk.env.deployment_name}
         if sdk.api_key:
             headers["X-API-Key"] = sdk.api_key
-        with self._translated(f"calling tool {tool!r}"):
-            path = "/call" if variant is None else f"/{variant}/call"
-            return parse_output(await post_call(sdk.client, path, headers, {"name": tool, "input": arguments}))
+        return await post_call(sdk.client, sdk._env_path(path), headers, body)  # noqa: SLF001 - a contract test pins it
 
     async def close(self) -> None:
         """Tear the session down and stop its pings.

@@ -35,6 +35,9 @@ class Session(Protocol):
             ToolRefused: The environment refused; the policy's own mistake, the session lives.
         """
 
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        """Return one score per candidate, in order; the session goes on."""
+
     async def close(self) -> None:
         """Tear the session down."""
 

@@ -110,6 +110,8 @@ class EnvSpec(BaseModel):
         reward_weight: Weight of this environment's rewards.
         reward_funcs: The user's reward functions for this environment; each sees this environment's rows only.
         use_environment_reward: False leaves the reward that the environment itself gives out of the training.
+        use_group_reward: Have the environment score whole groups (`score_group`), as one more reward function, called
+            `<environment>/group`.
         limits: How many sessions, how long each phase and each episode may take, and how much is shown.
         reward: How the environment's own reward comes from an episode: reduction, what giving up counts, shaping.
 
@@ -140,6 +142,7 @@ class EnvSpec(BaseModel):
     reward_weight: Annotated[float, Field(strict=True)] = 1.0
     reward_funcs: Annotated[tuple[RewardFunction, ...], BeforeValidator(_functions)] = ()
     use_environment_reward: StrictBool = True
+    use_group_reward: StrictBool = False
     limits: Limits = Limits()
     reward: RewardSpec = RewardSpec()
 

@@ -27,6 +27,13 @@ _NOT_PASSED: Final = frozenset({"environments", "trainer_state", "log_extra", "l
 
 def trainer_kwargs(spec: MultiEnvSpec) -> dict[str, Any]:
     """Return the slots of `AsyncGRPOTrainer` for a mixture; see `MultiEnvSpec.async_trainer_kwargs`."""
+    for name, declared in spec.environments.items():
+        if getattr(declared, "use_group_reward", False):
+            raise SpecError(
+                f"environment {name!r}: use_group_reward=True, and AsyncGRPOTrainer scores rollouts one by one; leave "
+                "it out, or train with MultiEnvGRPOTrainer",
+                environment=name,
+            )
     for owner, function in _users_functions(spec):
         _check_function(owner, function)
     for name, declared in spec.environments.items():

@@ -111,6 +111,7 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
         spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
+        self._check_groups_are_whole()
         self._reads_ahead = read_ahead
         if scale is not None:
             self.add_callback(KeepScale(scale))
@@ -122,6 +123,17 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         weights = {name: declared.reward_weight for name, declared in self.spec.environments.items()}
         weighing = Weighing(weights, balance, scale)
         return None if weighing.is_idle else weighing
+
+    def _check_groups_are_whole(self) -> None:
+        """Refuse to score whole groups where a rank would hold a part of one."""
+        rows = self.args.per_device_train_batch_size * self.args.steps_per_generation
+        grouped = [name for name, spec in self.spec.environments.items() if getattr(spec, "use_group_reward", False)]
+        if grouped and rows % self.num_generations:
+            raise SpecError(
+                f"use_group_reward of {', '.join(grouped)}: a process holds {rows} rollouts of a batch, which is no "
+                f"multiple of num_generations={self.num_generations}, so a group would be spread over ranks; make "
+                "per_device_train_batch_size * steps_per_generation a multiple of it"
+            )
 
     def get_train_dataloader(self) -> Any:
         """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
@@ -262,6 +274,8 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         try:
+            is_training = self.model.training
+            self.spec.live.num_generations = self.num_generations if is_training else self.num_generations_eval
             grade_last_messages(self.environments or [], completions if self.environments else [])
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         finally:

@@ -34,6 +34,13 @@ class ScriptedSession:
         assert isinstance(outcome, ToolOutput)
         return outcome
 
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        return [float(row) for row in range(len(candidates))]
+
+    @property
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     async def close(self) -> None:
         self.is_closed = True
 
@@ -95,6 +102,9 @@ class FakeSession:
             raise outcome
         assert isinstance(outcome, ToolOutput)
         return outcome
+
+    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
+        return [float(row) for row in range(len(candidates))]
 
     async def close(self) -> None:
         self.source.live.discard(self)
