@@ -110,7 +110,11 @@ def play(server: ORSServer, output_dir: Path, trainer_class: type | None, **swit
     keys = ("prompt_ids", "completion_ids", "completion_mask", "tool_mask", "advantages")
     rows = [[batch[key][row].tolist() for key in keys] for row in range(16)]
     timed = ("time", "runtime", "per_second")
-    log = {key: value for key, value in trainer.state.log_history[0].items() if not any(word in key for word in timed)}
+    log = {
+        key: value
+        for key, value in trainer.state.log_history[0].items()
+        if not key.startswith("env/") and not any(word in key for word in timed)
+    }
     return {"seen": seen, "rows": sorted(rows), "log": log, "calls": sorted(NastyEnvironment.calls)}
 
 

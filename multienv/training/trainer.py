@@ -20,6 +20,7 @@ from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec
 from multienv.rewards import several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
+from multienv.training.episodes import KeepsEpisodes
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
@@ -28,7 +29,7 @@ from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
 
-class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class MultiEnvGRPOTrainer(KeepsEpisodes, RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
     """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
 
     The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
@@ -46,6 +47,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
             False shows the signatures of the adapters' methods, as TRL's own trainer does.
         read_ahead: Open the sessions of the epoch's next batch while the model is being optimised. Twice as many
             sessions are open; it turns itself off where the limits do not allow that.
+        record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
@@ -59,7 +61,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         `MultiEnvGRPOTrainer("Qwen/Qwen3-4B", GRPOConfig(...), spec=spec).train()`
     """
 
-    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and four switches
+    def __init__(  # noqa: PLR0913 - the slots of TRL's trainer, and five switches
         self,
         model: Any,
         args: GRPOConfig | None = None,
@@ -69,6 +71,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         stop_when_finished: bool = True,
         shows_schemas: bool = True,
         read_ahead: bool = False,
+        record_episodes: bool = True,
         train_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
         reward_funcs: Any = (),
@@ -96,6 +99,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
         spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
         self._reads_ahead = read_ahead
+        self._start_record(is_on=record_episodes)
 
     def get_train_dataloader(self) -> Any:
         """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
@@ -234,6 +238,7 @@ class MultiEnvGRPOTrainer(RanksInStep, GRPOTrainer):  # type: ignore[misc]  # TR
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         try:
+            self._note_cutoffs(completions, completion_ids_list)
             grade_last_messages(self.environments or [], completions if self.environments else [])
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         finally:
