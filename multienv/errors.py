@@ -13,6 +13,7 @@
     ├── RoutingError(LookupError)       a row or an adapter belongs to no environment of the mixture
     ├── RewardFunctionError(ValueError) a user's reward function broke its contract
     ├── OrderError(RuntimeError)        calls in the wrong order: a tool before `reset`, use after `close`
+    ├── RecordError(ValueError)         a record of episodes that cannot be read
     └── ServerError(ConnectionError)    the outside world
         ├── ServerUnreachableError      nobody answers at the address
         ├── AuthenticationError(PermissionError)  the server refuses the key, or there is none
@@ -89,16 +90,22 @@ class OrderError(MultiEnvError, RuntimeError):
     """Calls came in the wrong order."""
 
 
+class RecordError(MultiEnvError, ValueError):
+    """A record of episodes cannot be read."""
+
+
 class ServerError(MultiEnvError, ConnectionError):
     """The outside world failed.
 
     Attributes:
         is_transient: True when the same may succeed a moment later.
         retry_after_s: Seconds the server asked to be left alone, or None.
+        num_tries: How often it was tried before this was raised.
     """
 
     is_transient = False
     retry_after_s: float | None = None
+    num_tries = 1
 
 
 class ServerUnreachableError(ServerError):

@@ -113,8 +113,6 @@ class MultiEnvSpec:
         self._presentation = Presentation()
         self._made: dict[str, Any] = {}
         self._start()
-        if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
-            warnings.warn(notice, UserWarning, stacklevel=2)
 
     def _start(self) -> None:
         """Make what lives in this process only."""
@@ -122,10 +120,19 @@ class MultiEnvSpec:
             self._specs, max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts
         )
         self._known = list(self._specs)
-        self._batches = Batches(grade_last_messages, _release)
+        self._batches = Batches(self._begin_batch, _release)
+        self._has_warned = False
         self._lock = threading.RLock()
         if not self.live.foreign:  # whose attributes are read when they are needed
             _ = self._rewards
+
+    def _begin_batch(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
+        """Bring a batch's episodes to their end, and say once what TRL's own trainer does to the weights."""
+        grade_last_messages(environments, completions)
+        if self._batches.tells_end and not self._has_warned:
+            self._has_warned = True
+            if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
+                warnings.warn(notice, UserWarning, stacklevel=2)
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         """Make something at its first use, and keep it.

@@ -224,6 +224,8 @@ class Step:
         finished: True on the step that ended the episode.
         refused: True when the environment refused the call as the policy's own mistake.
         duration_s: Seconds the call took.
+        lost: True when no result came.
+        terminal: True for the call that graded the policy's last message; the policy itself did not make it.
     """
 
     tool: str
@@ -234,6 +236,8 @@ class Step:
     finished: bool = False
     refused: bool = False
     duration_s: float = 0.0
+    lost: bool = False
+    terminal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +252,18 @@ class Episode:
         status: How the episode ended, or stands.
         reason: Why, in words; empty while nothing needs saying.
         open_s: Seconds from `reset` until the prompt was there.
+        error: Class name of the error that failed or refused it; empty without one.
+        started_at: When `reset` began, in Unix seconds; 0.0 where nobody noted it.
+        num_retries: How often opening its session was tried again.
+        num_late_calls: Tool calls that came after the end; they are no steps.
+        completion: What the policy wrote and was shown: chat messages as plain JSON, `[image]` for each picture. This
+            and what follows is the trainer's to say.
+        training_step: Optimiser steps done when it was played; None outside training.
+        is_evaluation: True for a rollout of an evaluation.
+        rank: The process that played it.
+        group: Its group's place in the batch, counted over all ranks; None outside training.
+        reward: What the run took for the environment's own reward; None for unscored.
+        num_completion_tokens: The policy's own tokens, those that are trained on.
     """
 
     environment: str
@@ -257,6 +273,17 @@ class Episode:
     status: EpisodeStatus
     reason: str = ""
     open_s: float = 0.0
+    error: str = ""
+    started_at: float = 0.0
+    num_retries: int = 0
+    num_late_calls: int = 0
+    completion: tuple[JSONObject, ...] = ()
+    training_step: int | None = None
+    is_evaluation: bool = False
+    rank: int = 0
+    group: int | None = None
+    reward: float | None = None
+    num_completion_tokens: int = 0
 
     @property
     def is_scorable(self) -> bool:

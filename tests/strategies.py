@@ -245,3 +245,47 @@ reward_specs = st.builds(
     success_threshold=st.none() | _numbers,
     is_failure=st.sampled_from([None, reports_failure]),
 )
+
+_long_texts = st.integers(1_900, 2_100).map(lambda length: "ab\n" * (length // 3) + "c" * (length % 3))
+texts = st.text(max_size=20) | _long_texts | st.text(st.characters(), max_size=4)  # lone surrogates included
+rewards = st.none() | st.floats(allow_nan=False)
+metadata = st.none() | st.dictionaries(st.text(max_size=6), json_values, max_size=3)
+_seconds = st.floats(0, 1e6)
+
+recorded_steps = st.builds(
+    Step,
+    tool=texts,
+    arguments=st.dictionaries(st.text(max_size=6), json_values | texts, max_size=3),
+    text=texts,
+    reward=rewards,
+    metadata=metadata,
+    finished=st.booleans(),
+    refused=st.booleans(),
+    duration_s=_seconds,
+    lost=st.booleans(),
+    terminal=st.booleans(),
+)
+_messages = st.builds(
+    lambda role, content: {"role": role, "content": content}, st.sampled_from(["assistant", "tool"]), texts
+)
+recorded_episodes = st.builds(
+    Episode,
+    environment=environment_names,
+    task_id=texts,
+    session_id=st.none() | st.text(max_size=8),
+    steps=st.lists(recorded_steps, max_size=3).map(tuple),
+    status=st.sampled_from(EpisodeStatus),
+    reason=texts,
+    open_s=_seconds,
+    error=st.sampled_from(["", "SessionError"]),
+    started_at=_seconds,
+    num_retries=st.integers(0, 3),
+    num_late_calls=st.integers(0, 3),
+    completion=st.lists(_messages, max_size=3).map(tuple),
+    training_step=st.integers(0, 10_000),
+    is_evaluation=st.booleans(),
+    rank=st.just(0),
+    group=st.none() | st.integers(0, 100),
+    reward=rewards,
+    num_completion_tokens=st.integers(0, 10_000),
+)

@@ -175,6 +175,47 @@ def test_trl_has_what_the_trainer_reads() -> None:
         assert name in text
 
 
+def test_trl_has_what_the_record_and_the_metrics_read() -> None:
+    from multienv.training.seams import READ
+
+    text = source(GRPOTrainer)
+    for name in READ:
+        assert f"self.{name}" in text, name
+    for key in ("completion_mask", "tool_mask"):
+        assert f'"{key}"' in source(GRPOTrainer._generate_and_score_completions)
+    assert "metrics[key] = sum(valid) / len(valid)" in source(GRPOTrainer.log)
+    assert 'f"eval_{key}"' in source(GRPOTrainer.log)
+
+
+def test_trl_takes_a_completion_that_does_not_end_a_message_for_truncated() -> None:
+    generate = source(GRPOTrainer._generate)
+    assert "eos_and_pad = [*self.eos_token_ids, self._tokenizer.pad_token_id]" in generate
+    assert "ids[-1] not in eos_and_pad for ids in completion_ids" in generate
+
+
+def test_trl_leaves_a_call_unanswered_at_its_limits_and_words_failures_like_this() -> None:
+    loop = source(GRPOTrainer._tool_call_loop)
+    assert "while idxs_with_tool and iteration_num < self.max_tool_calling_iterations" in loop
+    assert "del completions[idx_with_tool][completions_len_before[idx] :]" in loop
+    assert 'result = {"error": str(e)}' in loop
+    assert "content = result if isinstance(result, list) else str(result)" in loop
+
+
+def test_trl_gathers_rewards_in_the_order_of_ranks() -> None:
+    assert "self.accelerator.process_index * len(prompts)" in source(GRPOTrainer._generate_and_score_completions)
+    assert "rewards_per_func = gather(rewards_per_func)" in source(GRPOTrainer._calculate_rewards)
+
+
+def test_transformers_knows_the_step_when_training_begins_and_saves_after_evaluating() -> None:
+    from transformers import Trainer
+
+    text = source(Trainer)
+    assert text.index("TrainerState.load_from_json") < text.index("self.callback_handler.on_train_begin")
+    assert text.index("self.callback_handler.on_train_begin") < text.index("if args.eval_on_start")
+    saving = source(Trainer._maybe_log_save_evaluate)
+    assert saving.index("self._evaluate(") < saving.index("self._save_checkpoint(")
+
+
 def test_the_sdk_retries_give_their_last_cause() -> None:
     from openreward.api.errors import MaxRetriesError
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from multienv import errors
+from multienv.reporting import read_episodes
 from multienv.training.ranks import check_groups
 from tests.support.servers import ORSServer
 
@@ -44,6 +45,14 @@ def test_ranks_with_unequal_numbers_of_turns_get_their_own_completions_and_do_no
     assert [len(rank["seen"]) for rank in ranks] == [2, 2]
     assert [rank["rewards"] for rank in ranks if rank["rewards"]] == [[0.75]] * sum(bool(r["rewards"]) for r in ranks)
     assert climb_server.open_sessions == []
+    for metrics in (rank["metrics"] for rank in ranks if rank["metrics"]):
+        assert (metrics["env/climb/rollouts"], metrics["env/climb/reward"]) == (4.0, 0.75)
+        assert metrics["env/climb/reward_std"] == pytest.approx((4 * 0.25**2 / 3) ** 0.5)
+        assert (metrics["env/climb/tool_calls"], metrics["env/climb/zero_signal_groups"]) == (2.5, 2.0)
+        assert (metrics["env/climb/token_share"], metrics["env/climb/status/finished"]) == (1.0, 0.5)
+    episodes = read_episodes(tmp_path / "out")
+    assert [(episode.rank, episode.group) for episode in episodes] == [(0, 0), (0, 0), (1, 1), (1, 1)]
+    assert {episode.task_id: [step.reward for step in episode.steps] for episode in episodes} == by_task
 
 
 def test_a_group_whose_prompts_differ_is_refused() -> None:

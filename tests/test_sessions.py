@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def test_calls_after_the_end_are_answered_here_and_change_nothing(climb: Any) ->
     climb.up(n=4)
     before = climb.episode
     assert "has finished" in said(climb.up, n=-4)
-    assert climb.episode == before
+    assert climb.episode == replace(before, num_late_calls=1)
 
 
 def test_a_bad_argument_goes_back_to_the_policy_and_the_session_lives(climb: Any) -> None:

@@ -156,6 +156,10 @@ class EnvironmentAdapter:
         """Call a tool by its published name, for a method that stands for it; see `Play.call_tool`."""
         return await self._play.call_tool(tool, arguments, self._method_names)
 
+    def _cut_off(self, reason: str) -> None:
+        """Note that a limit of the trainer cut the completion short; see `EpisodeRecorder.cut_off`."""
+        self._play.recorder.cut_off(reason)
+
     def _grade(self, message: str) -> Coroutine[Any, Any, None]:
         """Make the coroutine that grades the policy's last plain message; see `Play.grade`."""
         return self._play.grade(message)

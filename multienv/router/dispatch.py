@@ -95,6 +95,10 @@ class MetaEnvironment:
         if self._current is not None:
             self._current._release()  # noqa: SLF001 - the adapter hides it from TRL, not from this room
 
+    def _cut_off(self, reason: str) -> None:
+        """Note that a limit of the trainer cut the completion short."""
+        self._adapter()._cut_off(reason)  # noqa: SLF001 - see `_release`
+
     def _grade(self, message: str) -> Coroutine[Any, Any, None]:
         """Make the coroutine that grades the policy's last plain message."""
         return self._adapter()._grade(message)  # noqa: SLF001 - see `_release`

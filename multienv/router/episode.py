@@ -22,6 +22,11 @@ class EpisodeRecorder:
         failure: Why infrastructure ended the episode, or None.
         refusal: Why the episode was not started, or None.
         truncation: Which limit ended the episode, or None.
+        cutoff: Which of the trainer's limits cut the completion short, or None. The episode itself can go on: a reward
+            function may still call its tools.
+        error: Class name of the error behind `failure` or `refusal`.
+        started_at: When `reset` began, in Unix seconds.
+        num_retries: How often opening the session was tried again.
         opened_at: When the prompt was there, by `time.monotonic`.
         open_s: Seconds until the prompt was there.
         num_late_calls: Tool calls that came after the end.
@@ -34,6 +39,10 @@ class EpisodeRecorder:
     failure: str | None = None
     refusal: str | None = None
     truncation: str | None = None
+    cutoff: str | None = None
+    error: str = ""
+    started_at: float = 0.0
+    num_retries: int = 0
     opened_at: float = 0.0
     open_s: float = 0.0
     num_late_calls: int = 0
@@ -70,14 +79,19 @@ class EpisodeRecorder:
         if not self.is_over:
             self.truncation = reason
 
-    def fail(self, reason: str) -> None:
+    def cut_off(self, reason: str) -> None:
+        """Note that a limit of the trainer cut the completion short; the first reason stays."""
+        if not self.is_over and self.cutoff is None:
+            self.cutoff = reason
+
+    def fail(self, reason: str, error: str = "") -> None:
         """Note that infrastructure ended the episode. After `finished` nothing changes: the result is in."""
         if not self.is_over:
-            self.failure = reason
+            self.failure, self.error = reason, error
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, error: str = "") -> None:
         """Note that the episode was not started, because its environment is known to be down."""
-        self.refusal = reason
+        self.refusal, self.error = reason, error
 
     def reward(self) -> float | None:
         """Return the last step reward that is not None; None for a failed episode, even after earlier rewards."""
@@ -94,7 +108,7 @@ class EpisodeRecorder:
             status = EpisodeStatus.FAILED
         elif self.is_finished:
             status = EpisodeStatus.FINISHED
-        elif self.truncation is not None:
+        elif self.truncation is not None or self.cutoff is not None:
             status = EpisodeStatus.TRUNCATED
         return Episode(
             environment=self.environment,
@@ -102,6 +116,10 @@ class EpisodeRecorder:
             session_id=self.session_id,
             steps=tuple(self.steps),
             status=status,
-            reason=self.refusal or self.failure or self.truncation or "",
+            reason=self.refusal or self.failure or self.truncation or ("" if self.is_finished else self.cutoff or ""),
             open_s=self.open_s,
+            error=self.error,
+            started_at=self.started_at,
+            num_retries=self.num_retries,
+            num_late_calls=self.num_late_calls,
         )

@@ -1,23 +1,27 @@
-"""Decides whose last message is graded: where an environment has a terminal tool and the policy has stopped by itself.
+"""Decides whose last message is graded, and whose was cut short: where the policy has stopped by itself, and where not.
 
-Flow: the first reward function of a batch → `grade_last_messages` → `Play.grade` of each adapter.
+Flow: the first reward function of a batch → `grade_last_messages` → `Play.grade` of each adapter. A trainer that knows
+why completions ended says so first, with `note_cutoffs`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from multienv.router.adapter import EnvironmentAdapter
 from multienv.router.dispatch import MetaEnvironment
 from multienv.sessions import session_loop
 
+UNANSWERED: Final = "a limit of the trainer came before the result of its last tool call"
+
 
 def grade_last_messages(environments: Sequence[Any], completions: Sequence[Any]) -> None:
     """Have terminal tools grade the last plain messages of a batch, all at once; those graded already stay as they are.
 
-    A completion that ends with a tool call or a tool's result is no answer: it is left alone.
+    A completion that ends with a tool call was cut short by the trainer: its episode counts as truncated, unless it was
+    over. One that ends with a tool's result, or that was cut in the middle, is no answer either: it is left alone.
 
     Args:
         environments: The environment of each rollout; those of another making are left alone.
@@ -26,6 +30,7 @@ def grade_last_messages(environments: Sequence[Any], completions: Sequence[Any])
     Source:
         The SDK's `AsyncSession.call_terminal_tool`.
     """
+    note_cutoffs(environments, [UNANSWERED if ends_with_call(completion) else None for completion in completions])
     grading = [
         environment._grade(message)  # noqa: SLF001 - hidden from TRL, which would show it to the policy
         for environment, completion in zip(environments, completions, strict=True)
@@ -34,6 +39,29 @@ def grade_last_messages(environments: Sequence[Any], completions: Sequence[Any])
     ]
     if grading:
         session_loop().run(_all(grading))
+
+
+def note_cutoffs(environments: Sequence[Any], reasons: Sequence[str | None]) -> None:
+    """Note which completions a limit of the trainer cut short, before anything is graded.
+
+    Args:
+        environments: The environment of each rollout; those of another making are left alone.
+        reasons: Which limit it was, in words; None where the policy stopped by itself.
+    """
+    for environment, reason in zip(environments, reasons, strict=True):
+        if reason is not None and isinstance(environment, EnvironmentAdapter | MetaEnvironment):
+            environment._cut_off(reason)  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+
+
+def ends_with_call(completion: Any) -> bool:
+    """Tell whether a completion ends with a tool call that has no result.
+
+    Example:
+        >>> ends_with_call([{"role": "assistant", "tool_calls": [{"type": "function"}]}])
+        True
+    """
+    last = completion[-1] if completion and not isinstance(completion, str) else None
+    return isinstance(last, Mapping) and bool(last.get("tool_calls"))
 
 
 def last_plain_message(completion: Any) -> str | None:

@@ -54,17 +54,19 @@ class Play:
     async def open(self, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
         """Wait for the session, and return what the policy is shown first. What breaks fails the episode only."""
         route = self._route
-        started = time.monotonic()
+        started, self.recorder.started_at = time.monotonic(), time.time()
         try:
             session = await opening
         except CircuitOpenError as error:
-            self.recorder.refuse(str(error))
+            self.recorder.refuse(str(error), type(error).__name__)
             return REFUSED_PROMPT
         except ServerError as error:
+            self.recorder.num_retries = error.num_tries - 1
             self._fail(error)
             return FAILED_PROMPT
         self.session = session
         self.recorder.session_id = session.id
+        self.recorder.num_retries = session.num_tries - 1
         self.recorder.opened_at = time.monotonic()
         self.recorder.open_s = self.recorder.opened_at - started
         try:
@@ -146,12 +148,13 @@ class Play:
         try:
             output = await within(self._time_left(), session.call(tool, arguments))
         except ToolRefused as refusal:
-            raise self._refuse(tool, arguments, refusal.detail, time.monotonic() - started) from None
+            took_s = time.monotonic() - started
+            raise self._refuse(tool, arguments, refusal.detail, took_s, is_terminal=is_terminal) from None
         except TimeoutError:
             self._truncate(self._time_text())
-            raise self._record_lost(tool, arguments, started) from None
+            raise self._record_lost(tool, arguments, started, is_terminal=is_terminal) from None
         except ServerError as error:
-            lost = self._record_lost(tool, arguments, started)
+            lost = self._record_lost(tool, arguments, started, is_terminal=is_terminal)
             self._fail(error)
             raise lost from None
         shown = self._shown(output)
@@ -164,6 +167,7 @@ class Play:
                 metadata=output.metadata,
                 finished=output.finished or is_terminal,
                 duration_s=time.monotonic() - started,
+                terminal=is_terminal,
             )
         )
         if (output.finished or is_terminal) and not self._route.scores_groups:
@@ -175,11 +179,13 @@ class Play:
 
         It is asked once only, also where it refuses the message: the policy has no turn in which to mend it.
 
+        A message that the trainer cut off is not the policy's last word, and is not graded.
+
         Source:
             The SDK's `AsyncSession.call_terminal_tool`.
         """
         session = self.session
-        if self._is_graded or self.recorder.is_over or session is None:
+        if self._is_graded or self.recorder.is_over or self.recorder.cutoff is not None or session is None:
             return
         self._is_graded = True
         terminal = (session.listing or self._route.listing).terminal_tool
@@ -224,20 +230,24 @@ class Play:
             return TRUNCATED_OUTPUT.format(reason=recorder.truncation)
         return FINISHED_OUTPUT if recorder.is_finished else FAILED_OUTPUT
 
-    def _refuse(self, tool: str, arguments: JSONObject, detail: str, duration_s: float = 0.0) -> ToolCallError:
+    def _refuse(
+        self, tool: str, arguments: JSONObject, detail: str, duration_s: float = 0.0, *, is_terminal: bool = False
+    ) -> ToolCallError:
         """Record a call that is the policy's own mistake, and return the error that tells it."""
         text = shortened(self._route.presentation.spelling.text(detail), self._route.limits.max_observation_chars)
-        self.recorder.record(Step(tool, arguments, text, refused=True, duration_s=duration_s))
+        step = Step(tool, arguments, text, refused=True, duration_s=duration_s, terminal=is_terminal)
+        self.recorder.record(step)
         return ToolCallError(text)
 
-    def _record_lost(self, tool: str, arguments: JSONObject, started: float) -> ToolCallError:
+    def _record_lost(self, tool: str, arguments: JSONObject, started: float, *, is_terminal: bool) -> ToolCallError:
         """Record a call of which no result came, and return the error that tells the policy."""
         text = self._over_text()
-        self.recorder.record_lost(Step(tool, arguments, text, duration_s=time.monotonic() - started))
+        took_s = time.monotonic() - started
+        self.recorder.record_lost(Step(tool, arguments, text, duration_s=took_s, lost=True, terminal=is_terminal))
         return ToolCallError(text)
 
     def _fail(self, error: ServerError) -> None:
-        self.recorder.fail(str(error))
+        self.recorder.fail(str(error), type(error).__name__)
         logger.warning("%s: episode failed: %s", self.recorder.task_id, error)
         if self._route.name not in self._route.warned:
             self._route.warned.add(self._route.name)

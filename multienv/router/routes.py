@@ -30,6 +30,10 @@ class RoutedSession(Protocol):
     def listing(self) -> ToolListing | None:
         """The tools of its task; None where they are those of the environment."""
 
+    @property
+    def num_tries(self) -> int:
+        """How often opening it was tried, the last time included."""
+
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
         """Call a tool, at most once; raises `ToolRefused` or a `ServerError`."""
 

@@ -39,6 +39,7 @@ class LiveSession:
     Attributes:
         prompt: The prompt; empty until it has been fetched.
         listing: What the session says about its tools; None until it has been asked.
+        num_tries: How often opening it was tried, the last time included.
     """
 
     def __init__(self, ledger: Ledger, name: str, session: Session, limits: Limits) -> None:
@@ -52,6 +53,7 @@ class LiveSession:
         self._running: set[asyncio.Future[Any]] = set()
         self.prompt: Prompt = ()
         self.listing: ToolListing | None = None
+        self.num_tries = 1
 
     def watch(self, breaker: CircuitBreaker, slots: Sequence[Slots]) -> None:
         """Report how calls fare to a breaker, and give slots back when the session closes."""

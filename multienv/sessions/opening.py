@@ -66,16 +66,19 @@ class Opener:
         slots = [self._slots, self._ledger.slots]
         await _take(slots)
         live: LiveSession | None = None
+        tries = retrying(self._spec.limits.max_retries)
         try:
-            opened: LiveSession = await retrying(self._spec.limits.max_retries)(self._try, source, index)
+            opened: LiveSession = await tries(self._try, source, index)
             live = opened
-        except ServerError:
+        except ServerError as error:
+            error.num_tries = tries.statistics["attempt_number"]
             self.breaker.record(is_success=False)
             raise
         finally:
             if live is None:
                 for slot in slots:
                     slot.give_back_unused()
+        opened.num_tries = tries.statistics["attempt_number"]
         self.breaker.record(is_success=True)
         opened.watch(self.breaker, slots)
         return opened

@@ -58,6 +58,21 @@ SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The overridden methods with the parameters they have in TRL 1.16."""
 
+READ: Final = (
+    "_metrics",
+    "_tokenizer",
+    "environment_factories",
+    "environments",
+    "eos_token_ids",
+    "max_completion_length",
+    "max_tool_calling_iterations",
+    "num_generations",
+    "num_generations_eval",
+    "reward_func_names",
+    "reward_weights",
+)
+"""The attributes of TRL's trainer that `episodes` reads."""
+
 
 def missing_seams(trainer_class: type) -> dict[str, str]:
     """Compare a trainer class with what is expected of it.

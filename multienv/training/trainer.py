@@ -21,6 +21,7 @@ from multienv.meta import MultiEnvSpec
 from multienv.rewards import Balance, RunningScale, Weighing, check_applied_once, check_balance, several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.advantages import KeepScale, WeighedAdvantages
+from multienv.training.episodes import KeepsEpisodes
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
@@ -30,7 +31,13 @@ from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
 
-class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class MultiEnvGRPOTrainer(
+    WeighedAdvantages,
+    KeepsEpisodes,
+    RanksInStep,
+    PicturesAnywhere,
+    GRPOTrainer,  # type: ignore[misc]  # TRL is untyped
+):
     """TRL's `GRPOTrainer` on a mixture, as fast as its slowest rollout.
 
     The sessions of a generation batch open at once, the tool calls of a turn run at once, and closing does not hold up
@@ -58,6 +65,7 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         normalize_advantages: Divide an environment's advantages by their root mean square, a running average over
             batches, so that environments with large rewards do not outweigh others where TRL does not divide by the
             group's standard deviation. Kept in checkpoints.
+        record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
@@ -83,6 +91,7 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         read_ahead: bool = False,
         balance: Balance = "none",
         normalize_advantages: bool = False,
+        record_episodes: bool = True,
         train_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
         reward_funcs: Any = (),
@@ -113,6 +122,7 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         spec.hand_over(others)
         self._check_groups_are_whole()
         self._reads_ahead = read_ahead
+        self._start_record(is_on=record_episodes)
         if scale is not None:
             self.add_callback(KeepScale(scale))
 
@@ -276,6 +286,7 @@ class MultiEnvGRPOTrainer(WeighedAdvantages, RanksInStep, PicturesAnywhere, GRPO
         try:
             is_training = self.model.training
             self.spec.live.num_generations = self.num_generations if is_training else self.num_generations_eval
+            self._note_cutoffs(completions, completion_ids_list)
             grade_last_messages(self.environments or [], completions if self.environments else [])
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         finally:

@@ -21,6 +21,7 @@ class ScriptedSession:
     script: Iterator[Any]
     prompt: Prompt = (Message("user", ("Answer.",)),)
     listing: ToolListing | None = None
+    num_tries: int = 1
     id: str = "session"
     calls: list[tuple[str, JSONObject]] = field(default_factory=list)
     is_closed: bool = False

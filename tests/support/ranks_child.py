@@ -57,7 +57,11 @@ def main(url: str, directory: str) -> None:
         trainer.train()
         rank = trainer.accelerator.process_index
         rewards = [entry["rewards/climb/mean"] for entry in trainer.state.log_history if "rewards/climb/mean" in entry]
-    Path(directory, f"{rank}.json").write_text(json.dumps({"seen": seen, "rewards": rewards}), encoding="utf-8")
+        logged = {
+            key: value for entry in trainer.state.log_history for key, value in entry.items() if key.startswith("env/")
+        }
+    told = {"seen": seen, "rewards": rewards, "metrics": logged}
+    Path(directory, f"{rank}.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,10 @@
+"""REPORTING: what a run leaves behind of its rollouts, and how it is read again.
+
+Flow: `training` writes with `EpisodeRecord` → `episodes.jsonl` → `read_episodes` → `rescore`.
+"""
+
+from multienv.reporting.lines import MAX_TEXT_CHARS, plain
+from multienv.reporting.read import read_episodes, rescore
+from multienv.reporting.record import EpisodeRecord
+
+__all__ = ["MAX_TEXT_CHARS", "EpisodeRecord", "plain", "read_episodes", "rescore"]
