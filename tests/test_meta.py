@@ -11,9 +11,9 @@ from transformers.utils import get_json_schema
 
 from multienv import EnvSpec, MultiEnvSpec, RewardSpec, errors
 from multienv.router import make_meta_factory
-from multienv.types import ToolSpec
+from multienv.types import ToolOutput, ToolSpec
 from tests.strategies import outcomes
-from tests.support.fakes import batch, said, scripted_factory
+from tests.support.fakes import batch, played, said, scripted_factory
 from tests.support.servers import ORSServer
 from tests.test_tools import trl_tools
 
@@ -27,18 +27,32 @@ def shared(**_: Any) -> list[float]:
 
 
 def test_reward_functions_come_in_fixed_order_with_fixed_names() -> None:
-    with pytest.warns(UserWarning, match="next to no effect"):
-        spec = MultiEnvSpec(
-            {
-                "a": EnvSpec("x/a", reward_funcs=[judge], reward_weight=2.0),
-                "b": EnvSpec("x/b", use_environment_reward=False, reward_funcs=judge),
-                "c": "x/c",
-            },
-            reward_funcs=shared,
-        )
+    spec = MultiEnvSpec(
+        {
+            "a": EnvSpec("x/a", reward_funcs=[judge], reward_weight=2.0),
+            "b": EnvSpec("x/b", use_environment_reward=False, reward_funcs=judge),
+            "c": "x/c",
+        },
+        reward_funcs=shared,
+    )
     assert [function.__name__ for function in spec.reward_funcs] == ["a", "a/judge", "b/judge", "c", "shared"]
     assert spec.reward_weights == [2.0, 2.0, 1.0, 1.0, 1.0]
     assert spec.reward_funcs is not spec.reward_funcs, "TRL writes into the list it is given"
+
+
+def test_what_trls_own_trainer_does_to_a_weight_is_told_once_and_by_no_other_trainer() -> None:
+    adapters = [played("a", [ToolOutput("ok", 1.0)])]
+    rows = batch(adapters)
+    for is_ours in (False, True):
+        spec = MultiEnvSpec({"a": EnvSpec("x/a", reward_weight=2.0), "b": "x/b"})
+        if is_ours:
+            spec.hand_over(())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for function in spec.reward_funcs * 2:
+                function(**rows)
+        told = [warning for warning in caught if "next to no effect" in str(warning.message)]
+        assert len(told) == (0 if is_ours else 1)
 
 
 def test_two_reward_functions_of_one_name_are_refused() -> None:

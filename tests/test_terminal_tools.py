@@ -157,7 +157,7 @@ def test_an_episode_that_is_over_or_ends_with_a_call_is_not_graded(
         trained(kind, spec, ends_badly, tmp_path, options)
     assert AnswerEnvironment.graded == []
     statuses = {target: watch.of(target)[0]["episode"].status for target in ("hello", "world", "moon")}
-    expected = EpisodeStatus.FINISHED, EpisodeStatus.FAILED, EpisodeStatus.UNFINISHED
+    expected = EpisodeStatus.FINISHED, EpisodeStatus.FAILED, EpisodeStatus.TRUNCATED
     assert tuple(statuses.values()) == expected
     assert [watch.of(target)[0]["reward"] for target in statuses] == [0.25, None, 0.125]
 

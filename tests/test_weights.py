@@ -56,6 +56,9 @@ def silent() -> Iterator[None]:
 pytestmark = pytest.mark.usefixtures("silent")
 
 
+EARNED = RewardSpec(unscored=None)
+
+
 def train(
     directory: Path,
     weight: float = 1.0,
@@ -65,8 +68,8 @@ def train(
 ) -> Any:
     """Train on one group of a brief environment, whose weight is given, beside three of a long-winded one."""
     environments = {
-        "brief": EnvSpec(EchoEnvironment, indices=[0], reward_weight=weight, discover_task_tools=False),
-        "wordy": EnvSpec(ClimbEnvironment, discover_task_tools=False),
+        "brief": EnvSpec(EchoEnvironment, indices=[0], reward_weight=weight, discover_task_tools=False, reward=EARNED),
+        "wordy": EnvSpec(ClimbEnvironment, discover_task_tools=False, reward=EARNED),
     }
     with MultiEnvSpec(environments, reward_funcs=reward_funcs) as spec:
         trainer = scripted_trainer(
