@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec
+from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec, RewardSpec
 from multienv.errors import SpecError
 from multienv.rewards import acts_under
 from multienv.training import seams
