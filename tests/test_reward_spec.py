@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multienv import EnvSpec, Episode, EpisodeStatus, MultiEnvSpec, RewardSpec, Step, discounted, errors
+from multienv.reporting import EpisodeRecord
 from multienv.rewards import environment_reward, episode_reward, episode_status, is_success, mixture_reward
 from multienv.rewards.notices import NUM_FIRST_EPISODES, NUM_SILENT_GROUPS
 from multienv.rewards.reduce import counted_steps
@@ -174,14 +175,21 @@ def test_discounted_pickles_compares_and_shows_itself() -> None:
             discounted(gamma)  # type: ignore[arg-type]  # what is refused
 
 
-def test_the_docs_declare_what_can_be_declared_and_name_the_reductions_of_the_examples() -> None:
+def test_the_docs_declare_what_can_be_declared_and_name_the_reductions_of_the_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = DOCS.read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    block, recipe = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     namespace: dict[str, Any] = {}
     exec(compile(block, DOCS.name, "exec"), namespace)
     assert [spec.reward.reduction for spec in namespace["spec"].environments.values()] == [
         "last", "total", discounted(0.95)
     ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    steps = (Step("up", {}, "1", 0.25), Step("up", {}, "2", 0.5))
+    EpisodeRecord("output").add([Episode("a", "a/train/0", "s", steps, EpisodeStatus.UNFINISHED)])
+    exec(compile(recipe, DOCS.name, "exec"), {})
+    assert capsys.readouterr().out == "0.75\n"
     rows = re.findall(r'^\| (.+?) \| ([-\d., nul]+) \| `"(\w+)"` \| ([\d.]+) \|$', text, re.MULTILINE)
     shown = [(json.loads(f"[{rewards}]"), reduction, float(reward)) for _, rewards, reduction, reward in rows]
     assert len(shown) == 7

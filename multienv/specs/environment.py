@@ -107,7 +107,8 @@ class EnvSpec(BaseModel):
             tasks before training.
         task_tools_discovery_index: The one task that is asked before training.
         system_prompt: System message of this environment's prompts, instead of the mixture's.
-        reward_weight: Weight of this environment's rewards.
+        reward_weight: What `MultiEnvGRPOTrainer` multiplies this environment's advantages by. With TRL's own trainer,
+            the weight of its reward functions in `spec.reward_weights`.
         reward_funcs: The user's reward functions for this environment; each sees this environment's rows only.
         use_environment_reward: False leaves the reward that the environment itself gives out of the training.
         use_group_reward: Have the environment score whole groups (`score_group`), as one more reward function, called

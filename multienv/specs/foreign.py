@@ -35,7 +35,8 @@ class ForeignSpec:
         num_tasks: Without a dataset: how many rows with an empty prompt to train on; 1 by default.
         reward_funcs: Its TRL reward functions; each sees this environment's rows, columns and instances only. One alone
             is logged under the environment's name.
-        reward_weight: Weight of its reward functions. What `get_reward` returns has weight 1, in TRL.
+        reward_weight: What `MultiEnvGRPOTrainer` multiplies its advantages by. With TRL's own trainer, the weight of
+            its reward functions in `spec.reward_weights`; what `get_reward` returns has weight 1 there.
         system_prompt: System message of its prompts, instead of the mixture's, where they have none of their own.
 
     Raises:
