@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from openreward.environments.types import ListToolsOutput
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, errors
 from tests.support.environments import (
@@ -219,3 +221,28 @@ def test_the_repr_is_short_and_says_where_the_episode_stands(climb: Any) -> None
     climb.reset(task_index=2)
     climb.up()
     assert repr(climb) == "<climb/train/2 unfinished steps=1 reward=0.25>"
+
+
+class BrokenListingEnvironment(TaskToolsEnvironment):
+    """Cannot list the tools of one task, and takes its time over the prompt."""
+
+    async def get_prompt(self) -> Any:  # type: ignore[override]  # the SDK awaits what can be awaited
+        await asyncio.sleep(0.2)
+        return super().get_prompt()
+
+    def list_task_tools(self) -> ListToolsOutput:
+        if self.task_spec["target"] == "moon":
+            raise RuntimeError("the tools are lost")
+        return super().list_task_tools()
+
+
+def test_a_session_that_ends_over_its_tools_says_so_and_not_that_it_is_closed() -> None:
+    with ORSServer([BrokenListingEnvironment]) as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        spec = EnvSpec(server.url, limits=Limits(max_retries=0))
+        with MultiEnvSpec({"broken": spec}) as mixture:
+            adapter = mixture.environment_factory["broken"]()
+            adapter.reset(task_index=2)
+            assert adapter.episode.status is EpisodeStatus.FAILED
+            assert "the tools are lost" in adapter.episode.reason
+            assert "the session is closed" not in adapter.episode.reason
