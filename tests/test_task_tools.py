@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 from openreward.environments import ToolOutput, tool
-from openreward.environments.types import ListToolsOutput, ToolSpec
+from openreward.environments.types import ListToolsOutput, TerminalToolSpec, ToolSpec
 
-from multienv import EnvSpec, MultiEnvSpec
+from multienv import EnvSpec, MultiEnvSpec, errors
 from multienv.sessions.client import MAX_PROBES
 from multienv.training.async_loop import ConcurrentRolloutLoop
 from tests.support.environments import Base, ClimbEnvironment, VariedToolsEnvironment, output
@@ -312,3 +312,22 @@ def test_what_is_no_json_is_refused_in_words() -> None:
         adapter.reset(task_index=0)
         assert said(adapter.up, n=float("nan")).startswith("the arguments are not valid JSON: ")
         assert adapter.episode.steps[0].refused
+
+
+class LateToolsEnvironment(Base):
+    """No tool is shared, and the first task has none."""
+
+    @classmethod
+    def list_tools(cls) -> ListToolsOutput:
+        terminal = TerminalToolSpec(name="submit", arg="text")
+        return ListToolsOutput(tools=[], terminal_tool=terminal)
+
+    def list_task_tools(self) -> ListToolsOutput:
+        tools = [ToolSpec(name="late", description="Late.", input_schema=None)]
+        return ListToolsOutput(tools=[] if self.task_spec["target"] == "hello" else tools)
+
+
+def test_tools_that_nobody_knew_of_when_trl_was_set_up_without_any_are_an_error(tmp_path: Path) -> None:
+    with MultiEnvSpec({"late": EnvSpec(LateToolsEnvironment)}) as spec:
+        with pytest.raises(errors.SpecError, match="has tools that only some tasks have .late., none was known"):
+            trained(OURS, spec, lambda *_: "x", tmp_path)
