@@ -80,7 +80,10 @@ class HttpSource:
             self._url = target
             self._key = api_key_for(self._name, self._spec, self._url)
             patience_s = self._spec.limits.connect_timeout_s
-            listed = await probe(self._url, environment=self._name, api_key=self._key, patience_s=patience_s)
+            secrets = secret_values(self._spec, self._key)
+            listed = await probe(
+                self._url, environment=self._name, api_key=self._key, patience_s=patience_s, secrets=secrets
+            )
             self._variant = self._choose(listed)
             namespace, deployment = None, self._spec.env_name or self._variant or "env"
         self._client = make_client(self._url)
