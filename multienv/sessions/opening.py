@@ -13,12 +13,12 @@ from asyncio_throttle import Throttler
 from multienv.errors import ServerError, SessionLimitError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.loop import retrieve
 from multienv.sessions.protocol import Source
 from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
 from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec
-from multienv.types import ToolListing
 
 logger = logging.getLogger(__name__)
 
@@ -98,14 +98,12 @@ class Opener:
     async def _fetch(self, live: LiveSession) -> None:
         """Fetch what an episode starts with: the prompt, and the tools of its task."""
         listing = asyncio.ensure_future(live.list_tools()) if asks_sessions(self._spec) else None
+        if listing is not None:
+            listing.add_done_callback(retrieve)  # where the prompt fails, nobody asks what became of it
         try:
             await live.fetch_prompt(as_messages=self.takes_messages)
             if listing is not None:
                 await asyncio.wait({listing})
-        except ServerError:
-            if ended := _failure(listing):
-                raise ended from None  # it ended the session under the prompt, which would only say so
-            raise
         finally:
             if listing is not None and not listing.done():
                 listing.cancel()
@@ -115,14 +113,6 @@ class Opener:
             level = logging.DEBUG if self._has_told else logging.WARNING
             self._has_told = True
             logger.log(level, "environment %r: a task's tools are not known, the shared ones are: %s", self.name, error)
-
-
-def _failure(listing: asyncio.Task[ToolListing] | None) -> ServerError | None:
-    """Return what ended a task, if an environment's failure did."""
-    if listing is None or not listing.done() or listing.cancelled():
-        return None
-    error = listing.exception()
-    return error if isinstance(error, ServerError) else None
 
 
 async def _take(slots: list[Slots]) -> None:

@@ -8,7 +8,7 @@ Flow: `trainer` applies an `Offers` around one batch; TRL reads `_env_tools` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from multienv.errors import SpecError
@@ -38,14 +38,18 @@ def offer_own_tools(trainer: Any) -> None:
             offered = environment._offered()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
             key: RowKey = (environment.environment, id(offered))
             if offered.shown and not trainer.tools:
-                raise SpecError(
-                    f"environment {environment.environment!r} has tools that only some tasks have "
-                    f"({', '.join(offered.shown)}), none was known when the trainer was made, and TRL has set itself up "
-                    "for a run without tools; name a task that has some, with EnvSpec(task_tools_discovery_index=...)",
-                    environment=environment.environment,
-                )
+                raise _late_tools(environment.environment, offered.shown)
             trainer._env_tools.setdefault(key, [*trainer._standalone_tools, *offered.functions])  # noqa: SLF001 - a seam
             trainer._batch_environments[row] = key  # noqa: SLF001 - a seam
+
+
+def _late_tools(name: str | None, tools: Iterable[str]) -> SpecError:
+    return SpecError(
+        f"environment {name!r} has tools that only some tasks have ({', '.join(tools)}), none was known when the trainer "
+        "was made, and TRL has set itself up for a run without tools; name a task that has some, with "
+        "EnvSpec(task_tools_discovery_index=...)",
+        environment=name,
+    )
 
 
 def withdraw(trainer: Any) -> None:
