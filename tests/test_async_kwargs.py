@@ -84,7 +84,7 @@ def test_a_prompt_of_blocks_is_completed_like_a_string() -> None:
 def test_an_adapter_whose_session_was_never_opened_says_so(echo_server: ORSServer) -> None:
     with MultiEnvSpec({"echo": echo_server.url}) as spec:
         adapter = spec.async_trainer_kwargs()["environment_factory"]["echo"]()
-        adapter._is_deferred = True
+        adapter._deferred = []
         assert adapter.reset(**spec.train_dataset[0]) == ""
         with pytest.raises(errors.OrderError, match="was played without its session"):
             asyncio.run(adapter.get_reward())

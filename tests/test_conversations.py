@@ -12,6 +12,8 @@ from openreward.environments import Environment, TextBlock, ToolOutput, tool
 from openreward.environments.types import Message, ToolResultBlock
 
 from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec
+from multienv.router.play import FAILED_PROMPT
+from multienv.sessions.blocks import parse_messages
 from multienv.training.async_loop import ConcurrentRolloutLoop
 from multienv.training.offers import with_conversation
 from tests.support.environments import Base, EchoEnvironment, EchoParams, TalkEnvironment, output
@@ -240,6 +242,30 @@ def test_an_in_process_class_gives_its_conversation_too() -> None:
         assert talk._opened_conversation() == SHOWN["hello"]
         assert echo.reset(task_index=0) == "Echo 'hello' to win."
         assert echo._opened_conversation() == []
+
+
+@pytest.mark.filterwarnings("ignore:an episode failed")
+def test_a_conversation_that_the_chat_template_refuses_fails_its_own_episode_only() -> None:
+    alone = "{% if messages[-1].role == 'system' %}{{ raise_exception('No user query found.') }}{% endif %}{{ tools }}"
+    with MultiEnvSpec({"talk": TalkEnvironment}) as spec:
+        spec.present_to(tokenizer(), chat_template=alone, has_conversations=True)
+        adapter: Any = spec.environment_factory["talk"]()
+        for index, target in enumerate(SHOWN):
+            prompt = adapter.reset(task_index=index)
+            is_refused = SHOWN[target][-1]["role"] == "system"
+            assert (adapter.episode.status is EpisodeStatus.FAILED) == is_refused
+            assert (prompt == FAILED_PROMPT) == is_refused
+            assert adapter._opened_conversation() == ([] if is_refused else SHOWN[target])
+            if is_refused:
+                assert "No user query found." in adapter.episode.reason
+
+
+@pytest.mark.parametrize("role", ["tool", "developer", "User", "", None, ["user"], "x" * 5_000])
+def test_a_role_that_ors_does_not_have_is_refused(role: Any) -> None:
+    good = {"role": "user", "blocks": [{"type": "text", "text": "Hi"}]}
+    with pytest.raises(ValueError, match="expected system, user, assistant") as refused:
+        parse_messages([good, {**good, "role": role}])
+    assert len(str(refused.value)) < 200
 
 
 def test_a_rows_own_messages_come_first_and_system_messages_become_one() -> None:

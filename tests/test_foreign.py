@@ -184,6 +184,38 @@ def test_attributes_are_the_instances_own_and_what_reset_returns_passes_through(
         adapter.reset(task_index=2)
 
 
+class Answers:
+    """Its `reset` returns what its class says."""
+
+    returns: Any = None
+
+    def reset(self, **_: Any) -> Any:
+        return self.returns
+
+    def get_reward(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("returned", [5, {"text": "go"}, ("go",), b"go", object()])
+def test_what_trl_could_not_show_fails_its_episode(returned: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with MultiEnvSpec({"env": ForeignSpec(type("Odd", (Answers,), {"returns": returned}), num_tasks=1)}) as spec:
+        adapter: Any = spec.environment_factory["env"]()
+        with pytest.warns(RuntimeWarning, match="an episode failed and goes unscored"):
+            assert adapter.reset(task_index=0) == FAILED_PROMPT
+        assert adapter.get_reward() is None
+    assert "accepted: None, a string or a list of content blocks" in caplog.text
+
+
+def test_one_instance_is_not_shared_by_two_rollouts() -> None:
+    shared = Answers()
+    with MultiEnvSpec({"env": ForeignSpec(lambda: shared, num_tasks=1)}) as spec:
+        first, second = (spec.environment_factory["env"]() for _ in range(2))
+        assert first.reset(task_index=0) is None
+        assert first.reset(task_index=0) is None, "the next episode on the same instance"
+        with pytest.raises(errors.SpecError, match="environment 'env': .* returned the same object twice"):
+            second.reset(task_index=0)
+
+
 def test_after_a_failed_reset_nothing_is_called_and_nothing_is_scored() -> None:
     class Down:
         def __init__(self) -> None:

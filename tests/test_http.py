@@ -234,6 +234,15 @@ def test_a_key_does_not_follow_a_redirect_to_another_host(faulty: FaultServer) -
         assert other.requests == []
 
 
+def test_nothing_secret_is_shown_where_the_list_of_environments_repeats_it(faulty: FaultServer) -> None:
+    secret, variable = 'se"cret', "variable-value"
+    faulty.faults = [Fault(FaultKind.ERROR, Phase.LISTING, detail=f"{{key}} {secret} {variable}")]
+    options = {"secrets": {"OWN": secret}, "env_overrides": {"MODE": variable}}
+    with one(faulty.url, api_key='sk-"quoted"', **options) as spec, pytest.raises(errors.ProtocolError) as refused:
+        _ = spec.train_dataset
+    assert "[secret] [secret] [secret]" in str(refused.value)
+
+
 def test_a_key_is_not_shown_even_if_the_server_repeats_it(
     faulty: FaultServer, caplog: pytest.LogCaptureFixture
 ) -> None:

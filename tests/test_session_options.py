@@ -262,6 +262,27 @@ def test_the_platform_says_which_secrets_an_environment_needs(platform: Platform
         required_secrets("owner/odd", api_key="sk-platform")
 
 
+@pytest.mark.parametrize("elsewhere", ["https://sessions.example.org", "https://127.0.0.1:9"])
+def test_a_key_is_not_sent_to_an_api_on_another_host_or_without_tls(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    monkeypatch.setenv("OPENREWARD_SESSION_URL", elsewhere)
+    with pytest.raises(errors.AuthenticationError, match="is not sent to") as refused:
+        required_secrets("owner/needy", api_key="sk-platform")
+    assert platform.requests == []
+    assert "sk-platform" not in str(refused.value)
+
+
+def test_the_platforms_own_key_is_not_sent_to_a_redirected_api(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENREWARD_SESSION_URL")
+    monkeypatch.setenv("OPENREWARD_API_KEY", "sk-platform")
+    with pytest.raises(errors.AuthenticationError, match="is not sent to"):
+        required_secrets("owner/needy")
+    assert platform.requests == []
+
+
 def test_a_server_and_a_class_do_not_say_which_secrets_they_need(echo_server: ORSServer) -> None:
     assert required_secrets(echo_server.url) == ()
     assert required_secrets(EchoEnvironment) == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 import re
@@ -11,9 +13,9 @@ from typing import Any, ClassVar
 
 import pytest
 from openreward.environments import ToolOutput, tool
-from openreward.environments.types import ListToolsOutput, ToolSpec
+from openreward.environments.types import ListToolsOutput, TerminalToolSpec, ToolSpec
 
-from multienv import EnvSpec, MultiEnvSpec
+from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec, errors
 from multienv.sessions.client import MAX_PROBES
 from multienv.training.async_loop import ConcurrentRolloutLoop
 from tests.support.environments import Base, ClimbEnvironment, VariedToolsEnvironment, output
@@ -272,6 +274,56 @@ def test_a_server_without_task_tools_shows_its_shared_ones(tmp_path: Path, caplo
     assert [record for record in caplog.records if record.name.startswith("multienv")] == [], "that is no failure"
 
 
+class BrokenListServer(ORSServer):
+    """A server whose `/task_tools` fails at once; the rest works."""
+
+    answer = (500, b"{}")
+
+    async def _record(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/task_tools"):
+            status, body = self.answer
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await super()._record(scope, receive, send)
+
+
+class LateEnvironment(Base):
+    """Its prompt comes long after the list of its tools."""
+
+    async def setup(self) -> None:
+        await asyncio.sleep(0.3)
+        if self.task_spec["target"] == "moon":
+            raise RuntimeError("no moon tonight")
+
+    @tool
+    def look(self) -> ToolOutput:
+        """Look."""
+        return output("a wall", 1.0, finished=True)
+
+
+@pytest.mark.parametrize("answer", [(500, b"{}"), (200, b"[]"), (200, b"no json"), (401, b"{}")])
+def test_a_session_outlives_the_list_of_its_tools(answer: tuple[int, bytes], caplog: pytest.LogCaptureFixture) -> None:
+    with BrokenListServer([LateEnvironment]) as server, MultiEnvSpec({"late": server.url}) as spec:
+        server.answer = answer
+        adapter: Any = spec.environment_factory["late"]()
+        with caplog.at_level(logging.WARNING, "multienv"):
+            assert adapter.reset(task_index=0) == "Echo 'hello' to win."
+        assert "a task's tools are not known, the shared ones are" in caplog.text
+        assert adapter.look() == "a wall"
+        assert adapter.episode.status is EpisodeStatus.FINISHED
+
+
+@pytest.mark.filterwarnings("ignore:an episode failed")
+def test_where_prompt_and_tools_fail_asyncio_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    with BrokenListServer([LateEnvironment]) as server, MultiEnvSpec({"late": server.url}) as spec:
+        adapter: Any = spec.environment_factory["late"]()
+        adapter.reset(task_index=2)
+        assert adapter.episode.status is EpisodeStatus.FAILED
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 # Arguments
 
 
@@ -312,3 +364,22 @@ def test_what_is_no_json_is_refused_in_words() -> None:
         adapter.reset(task_index=0)
         assert said(adapter.up, n=float("nan")).startswith("the arguments are not valid JSON: ")
         assert adapter.episode.steps[0].refused
+
+
+class LateToolsEnvironment(Base):
+    """No tool is shared, and the first task has none."""
+
+    @classmethod
+    def list_tools(cls) -> ListToolsOutput:
+        terminal = TerminalToolSpec(name="submit", arg="text")
+        return ListToolsOutput(tools=[], terminal_tool=terminal)
+
+    def list_task_tools(self) -> ListToolsOutput:
+        tools = [ToolSpec(name="late", description="Late.", input_schema=None)]
+        return ListToolsOutput(tools=[] if self.task_spec["target"] == "hello" else tools)
+
+
+def test_tools_that_nobody_knew_of_when_trl_was_set_up_without_any_are_an_error(tmp_path: Path) -> None:
+    with MultiEnvSpec({"late": EnvSpec(LateToolsEnvironment)}) as spec:
+        with pytest.raises(errors.SpecError, match="has tools that only some tasks have .late., none was known"):
+            trained(OURS, spec, lambda *_: "x", tmp_path)

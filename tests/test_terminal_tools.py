@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -98,6 +99,32 @@ def test_async_grpo_grades_before_it_asks_for_the_reward(answer_server: ORSServe
         assert_closed(answer_server)
     for sample in samples:
         assert sample.metrics["rewards/answer"] == float(len(target_of(str(sample.prompt))))
+
+
+class QuestionEnvironment(Base):
+    """Nothing but a question: the answer is graded, and there is no tool to call."""
+
+    @terminal
+    @tool
+    async def submit(self, params: EchoParams) -> ToolOutput:
+        """Grade the answer."""
+        return output("graded", float(len(params.text)))
+
+
+def test_async_grpo_grades_where_there_are_no_tools(answer_server: ORSServer) -> None:
+    declared = {"question": EnvSpec(QuestionEnvironment), "answer": answer_server.url}
+    with FakeVLLM(tokenizer(), looks_then_answers) as vllm, ORSServer([QuestionEnvironment]) as server:
+        with MultiEnvSpec(declared | {"question": server.url}) as spec:
+            slots = spec.async_trainer_kwargs()
+            slots["dataset"] = slots.pop("train_dataset")
+            with DrivenLoop(ConcurrentRolloutLoop, **loop_options(tokenizer(), vllm.url, **slots)) as loop:
+                samples = loop.take(12)
+        assert_closed(server, answer_server)
+    scored = {name: [sample.metrics[f"rewards/{name}"] for sample in samples] for name in declared}
+    for name, rewards in scored.items():
+        assert {4.0, 5.0} <= set(rewards), f"{name} is graded by the length of the word"
+    for row in zip(*scored.values(), strict=True):
+        assert sum(not math.isnan(reward) for reward in row) == 1, "each by its own environment"
 
 
 class MeetingGrader(Base):

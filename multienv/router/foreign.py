@@ -55,6 +55,7 @@ class ForeignAdapter:
         Raises:
             RoutingError: The row has no task index of this environment.
             OrderError: The mixture is closed.
+            SpecError: The user's factory gave an instance that another rollout has.
         """
         own = self._own_row(row)
         self._instances.check_open()
@@ -62,7 +63,9 @@ class ForeignAdapter:
         try:
             if self._held is None:
                 self._held = self._instances.hold()
-            return self._held.instance.reset(**own)
+            return _observation(self._held.instance.reset(**own))
+        except SpecError:
+            raise  # the declaration's fault, and so all rollouts'
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this environment's
             self._fail(error)
             return FAILED_PROMPT
@@ -116,6 +119,13 @@ class ForeignAdapter:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+def _observation(returned: Any) -> Any:
+    """Return what `reset` returned, if TRL can append it to a prompt; it would end the run otherwise."""
+    if returned is None or isinstance(returned, str | list):
+        return returned
+    raise TypeError(f"reset returned {returned!r:.80}; accepted: None, a string or a list of content blocks")
 
 
 def instance_of(adapter: Any) -> Any | None:

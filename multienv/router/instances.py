@@ -20,7 +20,7 @@ from functools import cached_property
 from multiprocessing import util
 from typing import Any, Final
 
-from multienv.errors import OrderError
+from multienv.errors import OrderError, SpecError
 from multienv.sessions import session_loop
 
 logger = logging.getLogger(__name__)
@@ -78,10 +78,17 @@ class ForeignInstances:
 
         Raises:
             OrderError: The mixture is closed.
+            SpecError: The factory gave an instance that is in use already.
         """
         self.check_open()
         held = self._spare.pop() if self._spare else self._make()
         with self._lock:
+            if any(other.instance is held.instance for other in self._held):
+                raise SpecError(
+                    f"environment {self.name!r}: environment_factory returned the same object twice, so that rollouts "
+                    "would play in each other's episode; make a new instance in every call",
+                    environment=self.name,
+                )
             self._held.append(held)
         return held
 

@@ -82,7 +82,9 @@ class Play:
         self._tools = route.presentation.toolbox((session.listing or route.listing).tools)
         last = session.prompt[-1]
         if session.prompt != (Message("user", last.parts),):
-            self.conversation = [route.presentation.message(route.name, message) for message in session.prompt]
+            conversation = [route.presentation.message(route.name, message) for message in session.prompt]
+            route.presentation.check_conversation(conversation, self._tools.functions)
+            self.conversation = conversation
         content: Content = route.presentation.message(route.name, last)["content"]
         return content
 

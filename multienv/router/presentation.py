@@ -97,6 +97,28 @@ class Presentation:
             shown["name"] = self.spelling.text(message.tool)
         return shown
 
+    def check_conversation(self, messages: Sequence[JSONObject], functions: Sequence[JSONObject]) -> None:
+        """Render a conversation once, where the policy's template is known; many templates refuse some of them.
+
+        Args:
+            messages: The conversation, as `message` made it.
+            functions: The tools that are shown beside it.
+
+        Raises:
+            Exception: Whatever the template raises, such as that roles must alternate.
+        """
+        if self.processing_class is None:
+            return
+        if self.has_images:  # TRL gives content blocks to processors, whose templates may read nothing else
+            messages = [{**message, "content": _as_blocks(message["content"])} for message in messages]
+        self.processing_class.apply_chat_template(
+            list(messages),
+            tools=list(functions) or None,
+            tokenize=False,
+            add_generation_prompt=True,
+            chat_template=self.chat_template,
+        )
+
     def content(self, environment: str, parts: Parts, max_chars: int | None = None) -> Content:
         """Return content blocks as the policy takes them.
 
@@ -149,6 +171,10 @@ class Presentation:
         if environment not in self._warned:
             self._warned.add(environment)
             logger.warning("environment %r %s", environment, what)
+
+
+def _as_blocks(content: Content) -> list[JSONObject]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _left_out(image: Image) -> str:

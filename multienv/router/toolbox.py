@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from multienv.router.arguments import ArgumentCheck
 from multienv.router.spelling import Restorer, Spelling
+from multienv.router.typed import typed_arguments
 from multienv.types import JSONObject, ToolSpec
 
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
@@ -56,9 +57,10 @@ class ShownTool:
         return self._spelling.restorer(self.spec.input_schema)
 
     def restored(self, arguments: Mapping[str, Any]) -> JSONObject:
-        """Return the policy's arguments with names and choices as published."""
+        """Return the policy's arguments with names and choices as published, and of the types these have."""
         restored: JSONObject = self._restorer(dict(arguments))
-        return restored
+        typed = typed_arguments(restored, self.spec.input_schema)
+        return {name: value if value is restored[name] else self._restorer(value) for name, value in typed.items()}
 
 
 class Toolbox:

@@ -22,6 +22,9 @@ MOST_NESTED: Final = 300
 """Levels of arrays and objects in a tool's schema; transformers takes two of Python's 1,000 calls to render each."""
 
 
+_ROLES: Final = ("system", "user", "assistant")
+
+
 def parse_parts(blocks: Iterable[Mapping[str, Any]]) -> Parts:
     """Read text and image blocks, in order; blocks of kinds that are not known are left out."""
     parts: list[str | Image] = []
@@ -39,11 +42,16 @@ def parse_prompt(blocks: Iterable[Mapping[str, Any]]) -> Prompt:
 
 
 def parse_messages(answer: Iterable[Mapping[str, Any]]) -> Prompt:
-    """Read the answer of `/messages`. A tool's result, which ORS puts into a user message, becomes its own."""
+    """Read the answer of `/messages`. A tool's result, which ORS puts into a user message, becomes its own.
+
+    A role that ORS does not have is refused: some chat templates drop such a message in silence, others end the run.
+    """
     messages: list[Message] = []
     names: dict[str, str] = {}
     for message in answer:
-        blocks = list(message["blocks"])
+        role, blocks = message["role"], list(message["blocks"])
+        if role not in _ROLES:
+            raise ValueError(f"a message of role {str(role)[:80]!r}; expected {', '.join(_ROLES)}")
         calls = [block for block in blocks if block["type"] == "tool_call"]
         names.update({str(block["id"]): str(block["name"]) for block in calls})
         results = [block for block in blocks if block["type"] == "tool_result"]
@@ -54,7 +62,7 @@ def parse_messages(answer: Iterable[Mapping[str, Any]]) -> Prompt:
         if len(results) < len(blocks) or not blocks:
             messages.append(
                 Message(
-                    role=str(message["role"]),
+                    role=role,
                     parts=parse_parts(blocks),
                     reasoning="\n".join(str(block["text"]) for block in blocks if block["type"] == "reasoning"),
                     tool_calls=tuple((str(block["name"]), dict(block["input"])) for block in calls),

@@ -49,6 +49,24 @@ def api_key_for(name: str, spec: EnvSpec, url: str) -> str | None:
     return key or None
 
 
+def is_same_site(url: str, other: str) -> bool:
+    """Tell whether a key of one host may be sent to another: the other half of the same platform, and as safely.
+
+    Args:
+        url: The host the key belongs to.
+        other: The host that would see it.
+
+    Example:
+        >>> is_same_site("https://sessions.openreward.ai", "https://api.openreward.ai")
+        True
+        >>> is_same_site("https://sessions.openreward.ai", "https://api.example.org")
+        False
+    """
+    own, asked = urlsplit(url), urlsplit(other)
+    hosts = {(parts.hostname or "").removeprefix("sessions.").removeprefix("api.") for parts in (own, asked)}
+    return len(hosts) == 1 and asked.scheme in (own.scheme, "https")
+
+
 def session_secrets(
     spec: EnvSpec, key: str | None, url: str, well_known: Mapping[str, list[str]]
 ) -> dict[str, str | tuple[str, list[str]]] | None:

@@ -34,7 +34,7 @@ class _ClosedError(SessionError):
 
 
 class LiveSession:
-    """A session with its time limits. After a `ServerError` it is of no more use and closes by itself.
+    """A session with its time limits. After a `ServerError` of its prompt or a call it is of no more use and closes.
 
     Attributes:
         prompt: The prompt; empty until it has been fetched.
@@ -71,9 +71,11 @@ class LiveSession:
         self.prompt = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", prompt)
 
     async def list_tools(self) -> ToolListing:
-        """Fetch the task's tools; see `Session.list_tools`."""
+        """Fetch the task's tools; see `Session.list_tools`. The session lives on where that fails."""
         tools = self._session.list_tools()
-        self.listing = await self._within(self._limits.prompt_timeout_s, "prompt_timeout_s", tools)
+        self.listing = await self._within(
+            self._limits.prompt_timeout_s, "prompt_timeout_s", tools, closes_on_failure=False
+        )
         return self.listing
 
     async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
@@ -132,13 +134,16 @@ class LiveSession:
             for slots in self._slots:
                 slots.give_back()
 
-    async def _within(self, seconds: float, limit: str, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _within(
+        self, seconds: float, limit: str, coroutine: Coroutine[Any, Any, T], *, closes_on_failure: bool = True
+    ) -> T:
         running = asyncio.ensure_future(coroutine)
         self._running.add(running)
         try:
             return await within(seconds, running)
         except TimeoutError:
-            self.start_closing()
+            if closes_on_failure:
+                self.start_closing()
             raise time_is_up(self._name, "no answer", seconds, limit) from None
         except asyncio.CancelledError:
             if self._closing is not None and running.cancelled():
@@ -146,7 +151,8 @@ class LiveSession:
             self.start_closing()
             raise
         except ConnectionError:
-            self.start_closing()
+            if closes_on_failure:
+                self.start_closing()
             raise
         finally:
             self._running.discard(running)

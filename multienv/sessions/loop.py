@@ -127,6 +127,7 @@ async def within(seconds: float | None, awaitable: Awaitable[T]) -> T:
         TimeoutError: The time is up.
     """
     task = asyncio.ensure_future(awaitable)
+    task.add_done_callback(retrieve)  # past the time, and where the wait is cancelled, nobody asks what became of it
     try:
         await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
@@ -136,6 +137,12 @@ async def within(seconds: float | None, awaitable: Awaitable[T]) -> T:
         task.cancel()
         raise TimeoutError
     return task.result()
+
+
+def retrieve(done: asyncio.Future[Any]) -> None:
+    """Take note of how a future ended, so that asyncio does not print that nobody did."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def all_or_first_error(coroutines: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

@@ -13,6 +13,7 @@ from asyncio_throttle import Throttler
 from multienv.errors import ServerError, SessionLimitError
 from multienv.sessions.breaker import CircuitBreaker
 from multienv.sessions.ledger import Ledger, LiveSession
+from multienv.sessions.loop import retrieve
 from multienv.sessions.protocol import Source
 from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
@@ -100,6 +101,8 @@ class Opener:
     async def _fetch(self, live: LiveSession) -> None:
         """Fetch what an episode starts with: the prompt, and the tools of its task."""
         listing = asyncio.ensure_future(live.list_tools()) if asks_sessions(self._spec) else None
+        if listing is not None:
+            listing.add_done_callback(retrieve)  # where the prompt fails, nobody asks what became of it
         try:
             await live.fetch_prompt(as_messages=self.takes_messages)
             if listing is not None:

@@ -20,13 +20,13 @@ from openreward.api._session.http import request_retryable
 from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
 from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 
-from multienv.errors import ServerError, UnknownEnvironmentError, nearest
+from multienv.errors import AuthenticationError, ServerError, UnknownEnvironmentError, nearest
 from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
 from multienv.sessions.calls import post_call
 from multienv.sessions.candidates import parse_scores
 from multienv.sessions.faults import translated
 from multienv.sessions.http_client import make_client
-from multienv.sessions.keys import api_key_for, secret_values, session_secrets
+from multienv.sessions.keys import api_key_for, is_same_site, secret_values, session_secrets
 from multienv.sessions.probe import probe
 from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec, TargetKind
@@ -81,7 +81,10 @@ class HttpSource:
             self._url = target
             self._key = api_key_for(self._name, self._spec, self._url)
             patience_s = self._spec.limits.connect_timeout_s
-            listed = await probe(self._url, environment=self._name, api_key=self._key, patience_s=patience_s)
+            secrets = secret_values(self._spec, self._key)
+            listed = await probe(
+                self._url, environment=self._name, api_key=self._key, patience_s=patience_s, secrets=secrets
+            )
             self._variant = self._choose(listed)
             namespace, deployment = None, self._spec.env_name or self._variant or "env"
         self._client = make_client(self._url)
@@ -167,6 +170,10 @@ class HttpSource:
     async def list_required_secrets(self) -> tuple[str, ...]:
         """Return the names of the secrets a session needs; none for a server that is reached by its URL.
 
+        Raises:
+            AuthenticationError: The platform's API is on a host that the key does not belong to.
+            ServerError: It cannot be reached, or answers wrongly.
+
         Source:
             `GET /v1/environments/{owner}/{name}/required-secrets` of the platform's API.
         """
@@ -174,10 +181,17 @@ class HttpSource:
         if self._spec.kind is not TargetKind.CATALOGUE:
             return ()
         url = str(openreward.AsyncOpenReward(api_key="unused").base_url)
-        key = api_key_for(self._name, self._spec, url)
-        with translated(self._name, url, "asking which secrets it needs", secret_values(self._spec, key)):
+        if not is_same_site(self._url, url):
+            raise AuthenticationError(
+                f"environment {self._name!r}: the key for {self._url} is not sent to {url}, which would say what "
+                "secrets it needs; for a platform elsewhere set OPENREWARD_URL, which leads to both of its hosts",
+                environment=self._name,
+            )
+        with translated(self._name, url, "asking which secrets it needs", secret_values(self._spec, self._key)):
             async with make_client(url) as client:
-                asked = AsyncEnvironment(sdk.namespace, sdk.name, sdk.variant, client, api_key=key, api_client=client)
+                asked = AsyncEnvironment(
+                    sdk.namespace, sdk.name, sdk.variant, client, api_key=self._key, api_client=client
+                )
                 return tuple(str(name) for name in await asked.list_required_secrets())
 
     async def aclose(self) -> None:

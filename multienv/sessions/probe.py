@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from typing import Any
 
 import httpx
 
 from multienv.errors import AuthenticationError, ProtocolError, ServerUnreachableError
+from multienv.sessions.keys import masked
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +26,9 @@ _RETRY_S = 1.0
 _NOT_READY = frozenset({429, 502, 503, 504})
 
 
-async def probe(url: str, *, environment: str, api_key: str | None, patience_s: float) -> list[str] | None:
+async def probe(
+    url: str, *, environment: str, api_key: str | None, patience_s: float, secrets: Collection[str] = ()
+) -> list[str] | None:
     """Ask a server for its environments, waiting for one that is still starting.
 
     Args:
@@ -32,6 +36,7 @@ async def probe(url: str, *, environment: str, api_key: str | None, patience_s: 
         environment: Name of the environment in the mixture, for messages.
         api_key: The key of this host, or None.
         patience_s: How long a server that accepts connections but is not ready is waited for.
+        secrets: What must not be shown, even if the server's answer repeats it.
 
     Returns:
         The listed environments; None when the server has no such route, which is no failure.
@@ -66,7 +71,7 @@ async def probe(url: str, *, environment: str, api_key: str | None, patience_s: 
                 state = _words(error)
             else:
                 if response.status_code not in _NOT_READY:
-                    return _listed(response, url, environment)
+                    return _listed(response, url, environment, secrets)
                 state = f"status {response.status_code}"
             if time.monotonic() >= deadline:
                 raise ServerUnreachableError(
@@ -80,7 +85,7 @@ async def probe(url: str, *, environment: str, api_key: str | None, patience_s: 
             await asyncio.sleep(_RETRY_S)
 
 
-def _listed(response: httpx.Response, url: str, environment: str) -> list[str] | None:
+def _listed(response: httpx.Response, url: str, environment: str, secrets: Collection[str]) -> list[str] | None:
     if response.status_code in (401, 403):
         raise AuthenticationError(
             f"environment {environment!r}: {url} refuses access with status {response.status_code}; "
@@ -98,16 +103,10 @@ def _listed(response: httpx.Response, url: str, environment: str) -> list[str] |
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ProtocolError(
             f"environment {environment!r}: {url}/list_environments answered {response.status_code} with "
-            f"{_shown(response)!r}; expected a JSON list of names: is this an ORS server?",
+            f"{masked(response.text, secrets)[:80]!r}; expected a JSON list of names: is this an ORS server?",
             environment=environment,
         )
     return names
-
-
-def _shown(response: httpx.Response) -> str:
-    """Return the beginning of an answer, without the key if the server repeats it."""
-    key = response.request.headers.get("X-API-Key")
-    return (response.text.replace(key, "[secret]") if key else response.text)[:80]
 
 
 def _words(error: Exception) -> str:

@@ -29,12 +29,12 @@ class AsyncAdapter(EnvironmentAdapter):
     """An adapter whose `reset` can leave opening the session to the rollout that needs it.
 
     Under TRL's own loop it resets like any other adapter. `ConcurrentRolloutLoop` has it deferred: `reset` then only
-    notes the row, and the rollout's own task opens the session.
+    notes the row, and itself in the list it was given, and the rollout's own task opens the session.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_deferred = False
+        self._deferred: list[AsyncAdapter] | None = None
         self._row: JSONObject | None = None
         self._last_session: RoutedSession | None = None
 
@@ -51,10 +51,11 @@ class AsyncAdapter(EnvironmentAdapter):
             RoutingError: The row has no task index, or belongs to another environment.
             SessionLimitError: More sessions would be open than `limits.max_sessions` allows.
         """
-        if not self._is_deferred:
+        if self._deferred is None:
             return super().reset(**row)
         self._task_index(row)
         self._row = row
+        self._deferred[:] = [self]
         return ""
 
     async def _open_deferred(self) -> Content:

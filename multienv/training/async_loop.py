@@ -4,7 +4,7 @@ TRL's loop awaits every `reset` before it starts the next rollout. Here `reset` 
 own task opens the session, completes the prompt, and lets the session go when the episode is over. TRL still generates,
 calls tools, builds rows and scores. Imported by `async_grpo` and by TRL's rollout process only.
 
-Flow: `make_concurrent` has TRL's worker run this class → `_generate_one` per rollout → TRL's own.
+Flow: `make_concurrent` has TRL's worker run this class → `_generate_one`, `_play` per rollout → TRL's own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class ConcurrentRolloutLoop(_AsyncRolloutLoop):  # type: ignore[misc]  # TRL is 
 
     def __init__(self, *, environment_factory: Any = None, **options: Any) -> None:
         self._adapters: list[AsyncAdapter] = []
+        self._reset_last: list[AsyncAdapter] = []
         factories = environment_factory if isinstance(environment_factory, Mapping) else {}
         self._limits = _limits([factory for factory in factories.values() if isinstance(factory, AsyncFactory)])
         deferring = {
@@ -54,17 +55,29 @@ class ConcurrentRolloutLoop(_AsyncRolloutLoop):  # type: ignore[misc]  # TRL is 
 
     def _make(self, factory: AsyncFactory) -> AsyncAdapter:
         adapter = factory()
-        # A rollout is told from its tools; without any it cannot be, and its session is opened by `reset`.
-        adapter._is_deferred = bool(factory.listing.tools)  # noqa: SLF001 - hidden from TRL, not from this library
+        adapter._deferred = self._reset_last  # noqa: SLF001 - hidden from TRL, not from this library
         self._adapters.append(adapter)
         return adapter
 
-    async def _generate_one(
+    def _generate_one(
         self, prompt: list[dict[str, Any]], tool_dict: Mapping[str, Callable[..., Any]], tools: Any, group_id: int = 0
     ) -> Any:
-        adapter = next(filter(None, map(_adapter, tool_dict.values())), None)
-        if adapter is None:
-            return await super()._generate_one(prompt, tool_dict, tools, group_id)
+        """Return the coroutine that plays the rollout of the reset that TRL has just awaited; it awaits one at a time.
+
+        A rollout cannot be told from its tools, for a task may have none and be graded by its last message.
+        """
+        if not self._reset_last:
+            return super()._generate_one(prompt, tool_dict, tools, group_id)
+        return self._play(self._reset_last.pop(), prompt, tool_dict, tools, group_id)
+
+    async def _play(
+        self,
+        adapter: AsyncAdapter,
+        prompt: list[dict[str, Any]],
+        tool_dict: Mapping[str, Callable[..., Any]],
+        tools: Any,
+        group_id: int,
+    ) -> Any:
         async with AsyncExitStack() as room:
             for limit in self._limits[adapter.environment]:
                 await room.enter_async_context(limit)

@@ -8,9 +8,10 @@ Flow: `trainer` applies an `Offers` around one batch; TRL reads `_env_tools` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from multienv.errors import SpecError
 from multienv.router import EnvironmentAdapter
 from multienv.router.rollout_tools import RolloutTools
 from multienv.types import Column, JSONObject
@@ -25,6 +26,9 @@ def offer_own_tools(trainer: Any) -> None:
     Args:
         trainer: TRL's trainer, after the resets of a batch and before its prompts are rendered.
 
+    Raises:
+        SpecError: TRL was set up without tools, and a session has some: their calls would be taken for answers.
+
     Source:
         `GRPOTrainer._env_tools` and `_batch_environments`, read by `_tokenize_prompts`, `_generate` and
         `_tool_call_loop`.
@@ -33,8 +37,19 @@ def offer_own_tools(trainer: Any) -> None:
         if isinstance(environment, EnvironmentAdapter):
             offered = environment._offered()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
             key: RowKey = (environment.environment, id(offered))
+            if offered.shown and not trainer.tools:
+                raise _late_tools(environment.environment, offered.shown)
             trainer._env_tools.setdefault(key, [*trainer._standalone_tools, *offered.functions])  # noqa: SLF001 - a seam
             trainer._batch_environments[row] = key  # noqa: SLF001 - a seam
+
+
+def _late_tools(name: str | None, tools: Iterable[str]) -> SpecError:
+    return SpecError(
+        f"environment {name!r} has tools that only some tasks have ({', '.join(tools)}), none was known when the trainer "
+        "was made, and TRL has set itself up for a run without tools; name a task that has some, with "
+        "EnvSpec(task_tools_discovery_index=...)",
+        environment=name,
+    )
 
 
 def withdraw(trainer: Any) -> None:
