@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from openreward.environments.types import ListToolsOutput
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, errors
 from tests.support.environments import (
@@ -222,16 +220,3 @@ def test_the_repr_is_short_and_says_where_the_episode_stands(climb: Any) -> None
     climb.reset(task_index=2)
     climb.up()
     assert repr(climb) == "<climb/train/2 unfinished steps=1 reward=0.25>"
-
-
-class BrokenListingEnvironment(TaskToolsEnvironment):
-    """Cannot list the tools of one task, and takes its time over the prompt."""
-
-    async def get_prompt(self) -> Any:  # type: ignore[override]  # the SDK awaits what can be awaited
-        await asyncio.sleep(0.2)
-        return super().get_prompt()
-
-    def list_task_tools(self) -> ListToolsOutput:
-        if self.task_spec["target"] == "moon":
-            raise RuntimeError("the tools are lost")
-        return super().list_task_tools()

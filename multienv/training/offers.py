@@ -45,8 +45,8 @@ def offer_own_tools(trainer: Any) -> None:
 
 def _late_tools(name: str | None, tools: Iterable[str]) -> SpecError:
     return SpecError(
-        f"environment {name!r} has tools that only some tasks have ({', '.join(tools)}), none was known when the trainer "
-        "was made, and TRL has set itself up for a run without tools; name a task that has some, with "
+        f"environment {name!r} has tools that only some tasks have ({', '.join(tools)}), none was known when the "
+        "trainer was made, and TRL has set itself up for a run without tools; name a task that has some, with "
         "EnvSpec(task_tools_discovery_index=...)",
         environment=name,
     )
