@@ -124,8 +124,8 @@ def _messages(name: str, index: int, prompt: Any) -> Messages:
     if isinstance(prompt, list) and all(_is_text(message) for message in prompt):
         return [{key: value for key, value in message.items() if value is not None} for message in prompt]
     raise SpecError(
-        f"environment {name!r}: row {index} of train_dataset has the prompt {prompt!r}; accepted: a string, or chat "
-        "messages with a role and a text as content. Blocks, such as images, are returned by reset",
+        f"environment {name!r}: row {index} of train_dataset has the prompt {repr(prompt)[:200]}; accepted: a "
+        "string, or chat messages with a role and a text as content. Blocks, such as images, are returned by reset",
         environment=name,
     )
 

@@ -462,6 +462,19 @@ def test_a_hostile_schema_is_left_to_the_server_in_little_time(schema: dict[str,
     assert time.perf_counter() - started < 3
 
 
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [("^/items/{d}$", "/items/{d}"), ("^[a-z&&[^b]]$", "a"), (r"^\h$", "h"), ("^a{s<=1}$", "a{s<=1}")],
+)
+def test_a_pattern_that_engines_read_in_different_ways_is_left_to_the_server(pattern: str, value: str) -> None:
+    assert ArgumentCheck({"properties": {"a": {"type": "string", "pattern": pattern}}}).complaint({"a": value}) is None
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{Lu}{2}$", r"^\{a\}$", "^[(|)&-]{1,3}$", r"^\d{4}-\d{2,}$"])
+def test_a_pattern_that_engines_read_alike_is_judged(pattern: str) -> None:
+    assert ArgumentCheck({"properties": {"a": {"type": "string", "pattern": pattern}}}).complaint({"a": "x"})
+
+
 def test_a_pattern_that_cannot_be_judged_leaves_the_other_keywords_at_work() -> None:
     schema = {"properties": {"a": _CATASTROPHE, "b": {"type": "integer", "pattern": "(?<="}}}
     assert complaint(schema, {"a": _HARMFUL, "b": "x"}).startswith("argument 'b'")

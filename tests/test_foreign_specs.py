@@ -218,3 +218,20 @@ def test_a_mixture_with_foreign_environments_pickles() -> None:
     adapter.reset(task_index=1)
     assert adapter.rows == [{"number": 4}]
     assert [function.__name__ for function in copy.reward_funcs] == ["ratio"]
+
+
+class Broken:
+    """An object with TRL's three attributes, one of which cannot be had."""
+
+    environment_factory = GuessEnvironment
+    reward_funcs = ()
+
+    @property
+    def train_dataset(self) -> Any:
+        raise OSError("the disk is gone")
+
+
+def test_an_attribute_that_raises_says_whose_it_is() -> None:
+    with MultiEnvSpec({"env": Broken()}) as spec, pytest.raises(OSError, match="the disk is gone") as raised:
+        _ = spec.train_dataset
+    assert raised.value.__notes__ == ["raised by 'train_dataset' of environment 'env', a Broken"]

@@ -26,6 +26,12 @@ _PATTERNS_TIMEOUT_S: Final = 0.1
 _LONGEST_PATTERN: Final = 2_000
 _MOST_REPEATS: Final = 20_000
 _MOST_COMPARISONS: Final = 4_000_000
+_AMBIGUOUS: Final = re.compile(
+    r"\\[hmGKLMNRX]"  # classes and anchors in `regex`, letters elsewhere
+    r"|\[[^\]\[]*(?:\[|&&|\|\||--|~~)"  # sets of sets in Rust, and with it in pydantic; plain characters elsewhere
+    r"|(?<!\\)(?<!\\[pPux])\{(?!\d)"  # a fuzzy match in `regex`, a plain brace elsewhere
+)
+"""What engines read in different ways: a server may accept what `regex` would refuse."""
 _REPEATS: Final = re.compile(r"\{\s*(\d+)")
 _TURNING: Final = frozenset({"not", "oneOf", "if", "contains"})
 """Keywords that can fail because a schema inside them is satisfied."""
@@ -200,8 +206,8 @@ def _matches(pattern: str, text: str) -> bool | None:
 
 @functools.lru_cache(maxsize=512)
 def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """Compile a pattern; None if it cannot be, or would be too large: `a{9}` is compiled as nine of `a`."""
-    if len(pattern) > _LONGEST_PATTERN or _num_repeats(pattern) > _MOST_REPEATS:
+    """Compile a pattern; None if it cannot be, is ambiguous, or is too large: `a{9}` is compiled as nine of `a`."""
+    if len(pattern) > _LONGEST_PATTERN or _num_repeats(pattern) > _MOST_REPEATS or _AMBIGUOUS.search(pattern):
         return None
     try:
         return regex.compile(pattern)

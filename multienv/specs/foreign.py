@@ -137,11 +137,16 @@ class AttributesSpec(ForeignSpec):
         return self._read("reward_funcs", _functions)
 
     def _read(self, attribute: str, check: Callable[[Any], Any]) -> Any:
-        value = getattr(self.__dict__["source"], attribute)
+        name = self.__dict__["name"]
+        source = self.__dict__["source"]
+        try:
+            value = getattr(source, attribute)
+        except Exception as error:
+            error.add_note(f"raised by {attribute!r} of environment {name!r}, a {type(source).__name__}")
+            raise
         try:
             checked = check(value)
         except SpecError as error:
-            name = self.__dict__["name"]
             raise SpecError(f"environment {name!r}: {error}", environment=name) from None
         return value if checked is None else checked
 
