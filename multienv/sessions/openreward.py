@@ -1,42 +1,32 @@
-"""Decides how an environment on an ORS server is driven: the SDK's client, with its known defects kept out.
+"""Decides how an environment on an ORS server is reached and chosen, with which key, and how its sessions are opened.
 
-The SDK opens, keeps alive, prompts and closes; a tool call is posted by `calls.post_call`, because the SDK's own may
-run a tool twice and loses white space.
-
-Flow: `connect` → `HttpSource` → `HttpSession` → the server.
+Flow: `connect` → `HttpSource` → `HttpSession` and `HttpCatalogue` → the server.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Final
 
 import aiohttp
 import openreward
-from openreward.api._session.http import request_retryable
-from openreward.api.environments.client import AsyncEnvironment, AsyncSession, matrix_sid_provider
+from openreward.api.environments.client import AsyncEnvironment, matrix_sid_provider
 from openreward.api.sandboxes.secrets import WELL_KNOWN_SECRETS
 
 from multienv.errors import AuthenticationError, ServerError, UnknownEnvironmentError, nearest
-from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
-from multienv.sessions.calls import post_call
-from multienv.sessions.candidates import parse_scores
+from multienv.sessions.blocks import parse_listing
 from multienv.sessions.faults import translated
+from multienv.sessions.http_catalogue import HttpCatalogue
 from multienv.sessions.http_client import make_client
+from multienv.sessions.http_session import HttpSession, SDKSession
 from multienv.sessions.keys import api_key_for, is_same_site, secret_values, session_secrets
 from multienv.sessions.probe import probe
 from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec, TargetKind
-from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput
+from multienv.types import ToolListing
 
 logger = logging.getLogger(__name__)
-
-_AT_ONCE: Final = 16
-_GONE: Final = frozenset({404, 410})
-_CANNOT_LIST: Final = frozenset({400, 404, 405})
 
 
 class HttpSource:
@@ -113,7 +103,7 @@ class HttpSource:
         return wanted.lower()
 
     @asynccontextmanager
-    async def catalogue(self) -> AsyncIterator[_HttpCatalogue]:
+    async def catalogue(self) -> AsyncIterator[HttpCatalogue]:
         """Give access to splits and tasks under one short-lived session id.
 
         Source:
@@ -124,7 +114,7 @@ class HttpSource:
             with self._translated("reading the catalogue"):
                 provider = matrix_sid_provider(sdk.client, sdk.deployment_name, self._key)
                 sid = await stack.enter_async_context(provider)
-            yield _HttpCatalogue(sdk, sid, self._translated)
+            yield HttpCatalogue(sdk, sid, self._translated)
 
     async def list_tools(self) -> ToolListing:
         """Return the tools all tasks share.
@@ -135,7 +125,7 @@ class HttpSource:
         sdk = self._connected()
         with self._translated("listing the tools"):
             async with matrix_sid_provider(sdk.client, sdk.deployment_name, self._key) as sid:
-                listed = await _HttpCatalogue(sdk, sid, self._translated).request("GET", "/tools")
+                listed = await HttpCatalogue(sdk, sid, self._translated).request("GET", "/tools")
                 return parse_listing(listed, self._name)
 
     async def open(self, split: str, index: int) -> HttpSession:
@@ -150,7 +140,7 @@ class HttpSource:
             # The SDK adds a key it is given to the secrets; only the platform's own environments may have it there.
             in_secrets = self._key if self._spec.kind is TargetKind.CATALOGUE else None
             overrides = {key: value.get_secret_value() for key, value in (self._spec.env_overrides or {}).items()}
-            session = _Session(
+            session = SDKSession(
                 sdk,
                 secrets=secrets,
                 api_key=in_secrets,
@@ -206,187 +196,3 @@ class HttpSource:
         if self._sdk is None:
             raise ServerError(f"environment {self._name!r} is used before connect()", environment=self._name)
         return self._sdk
-
-
-class _Session(AsyncSession):  # type: ignore[misc]  # the SDK is untyped here
-    """The SDK's session, which deletes in silence, made to remember a deletion that failed."""
-
-    delete_error: Exception | None = None
-
-    async def _pre_delete(self) -> None:
-        self.delete_error = None
-        try:
-            await super()._pre_delete()
-        except Exception as error:
-            self.delete_error = error
-            raise
-
-
-class HttpSession:
-    """One session on a server."""
-
-    def __init__(self, name: str, sdk: _Session, translated: Callable[[str], AbstractContextManager[None]]) -> None:
-        self._name = name
-        self._sdk = sdk
-        self._translated = translated
-
-    @property
-    def id(self) -> str:
-        """The session id, as the server logs it."""
-        return str(self._sdk.sid)
-
-    async def prompt(self) -> Prompt:
-        """Return the prompt as one user message.
-
-        Source:
-            `GET /{environment}/prompt`.
-        """
-        with self._translated("fetching the prompt"):
-            return parse_prompt(await self._get("/prompt"))
-
-    async def messages(self) -> Prompt:
-        """Return the prompt as a conversation.
-
-        Source:
-            `GET /{environment}/messages`.
-        """
-        with self._translated("fetching the prompt"):
-            return parse_messages(await self._get("/messages"))
-
-    async def _get(self, path: str) -> Any:
-        """Ask for something of the session, until it is known to be dead."""
-        sdk = self._sdk
-        return await sdk._run_or_die(  # noqa: SLF001 - a contract test pins it
-            request_retryable(
-                sdk.client,
-                "GET",
-                sdk._env_path(path),  # noqa: SLF001 - see above
-                expect_json=True,
-                sid=sdk.sid,
-                deployment=sdk.deployment,
-                token=sdk.api_key,
-            )
-        )
-
-    async def list_tools(self) -> ToolListing:
-        """Return the tools of this session's task.
-
-        Source:
-            `GET /{environment}/task_tools`, or `/tools` where the server does not have it.
-        """
-        with self._translated("listing the task's tools"):
-            try:
-                return parse_listing(await self._get("/task_tools"), self._name)
-            except aiohttp.ClientResponseError as error:
-                if error.status != 404:  # noqa: PLR2004 - not found
-                    raise
-            return parse_listing(await self._get("/tools"), self._name)
-
-    async def call(self, tool: str, arguments: JSONObject) -> ToolOutput:
-        """Call a tool, at most once.
-
-        Raises:
-            ToolRefused: The policy's own mistake; the session lives.
-
-        Source:
-            `POST /{environment}/call`.
-        """
-        with self._translated(f"calling tool {tool!r}"):
-            return parse_output(await self._post("/call", {"name": tool, "input": arguments}))
-
-    async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
-        """Return one score per candidate, in order.
-
-        Source:
-            `POST /{environment}/score_group`.
-        """
-        with self._translated("scoring a group"):
-            return parse_scores(await self._post("/score_group", {"candidates": list(candidates)}), len(candidates))
-
-    async def _post(self, path: str, body: JSONObject) -> JSONObject:
-        """Have the environment do something that may take long, at most once."""
-        sdk = self._sdk
-        headers = {"X-Session-ID": self.id, "X-Deployment": sdk.env.deployment_name}
-        if sdk.api_key:
-            headers["X-API-Key"] = sdk.api_key
-        return await post_call(sdk.client, sdk._env_path(path), headers, body)  # noqa: SLF001 - a contract test pins it
-
-    async def close(self) -> None:
-        """Tear the session down and stop its pings.
-
-        Raises:
-            ServerError: The server did not carry it out; it may be asked again.
-
-        Source:
-            `POST /delete`, `POST /delete_session`.
-        """
-        with self._translated("closing the session"):
-            await self._sdk.__aexit__()
-            error = self._sdk.delete_error
-            if error is not None and getattr(error, "status", None) not in _GONE:
-                raise error
-
-
-class _HttpCatalogue:
-    """The stateless routes of one environment, under one session id."""
-
-    def __init__(
-        self, sdk: AsyncEnvironment, sid: str, translated: Callable[[str], AbstractContextManager[None]]
-    ) -> None:
-        self._sdk = sdk
-        self._sid = sid
-        self._translated = translated
-
-    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        sdk = self._sdk
-        return await request_retryable(
-            sdk.client,
-            method,
-            path if sdk.variant is None else f"/{sdk.variant}{path}",
-            expect_json=True,
-            token=sdk.api_key,
-            json=dict(body) if body is not None else None,
-            sid=self._sid,
-            deployment=sdk.deployment_name,
-        )
-
-    async def list_splits(self) -> list[str]:
-        """Return the names of the splits."""
-        with self._translated("reading the catalogue"):
-            answer = await self.request("GET", "/splits")
-            return [split["name"] if isinstance(split, dict) else str(split) for split in answer]
-
-    async def num_tasks(self, split: str) -> int:
-        """Return the number of tasks of a split."""
-        with self._translated("reading the catalogue"):
-            return int((await self.request("POST", "/num_tasks", {"split": split}))["num_tasks"])
-
-    async def task_range(self, split: str, start: int, stop: int) -> list[Any]:
-        """Return task specs by range, else from the whole list, else one by one, as the server can."""
-        with self._translated("reading the catalogue"):
-            return await self._task_range(split, start, stop)
-
-    async def _task_range(self, split: str, start: int, stop: int) -> list[Any]:
-        body = {"split": split, "start": start, "stop": stop}
-        if (answer := await self._try("/task_range", body)) is None:
-            if (answer := await self._try("/tasks", {"split": split})) is None:
-                return await self._tasks_one_by_one(split, range(start, stop))
-            return list(answer["tasks"])[start:stop]
-        return list(answer["tasks"])
-
-    async def _tasks_one_by_one(self, split: str, indices: range) -> list[Any]:
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def read(index: int) -> Any:
-            async with gate:
-                return (await self.request("POST", "/task", {"split": split, "index": index}))["task"]
-
-        return list(await asyncio.gather(*map(read, indices)))
-
-    async def _try(self, path: str, body: Mapping[str, Any]) -> Any:
-        try:
-            return await self.request("POST", path, body)
-        except aiohttp.ClientResponseError as error:
-            if error.status in _CANNOT_LIST:
-                return None
-            raise
