@@ -39,7 +39,7 @@ def table(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec]) -> Tab
         _column([episode for episode in episodes if episode.environment == name], rule, first, last)
         for name, rule in rewards.items()
     ]
-    grid = Table("", title=f"{len(steps)} training steps", title_justify="left")
+    grid = Table("", title=f"training steps: {len(steps)}", title_justify="left")
     for name in rewards:
         grid.add_column(name, justify="right", min_width=8)
     for label in dict.fromkeys(label for column in columns for label in column):
