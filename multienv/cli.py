@@ -31,7 +31,9 @@ def _root() -> None:
 def demo(
     max_steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model, its warm-up and the training.")] = 0,
-    output_dir: Annotated[Path, typer.Option(help="Where the trained model and the log go.")] = Path("multienv-demo"),
+    output_dir: Annotated[Path, typer.Option(help="Where the trained model, the record and the log go.")] = Path(
+        "multienv-demo"
+    ),
 ) -> None:
     """Train a tiny model on three environments, all made on the spot: no key, no download, no GPU."""
     from multienv.demo.run import run_demo  # noqa: PLC0415 - imports torch, transformers and trl

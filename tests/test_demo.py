@@ -3,34 +3,95 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openreward.environments import Server
+from rich.console import Console
+
+from multienv import Episode, EpisodeStatus, RewardSpec, Step
+from multienv.demo.report import table
+from multienv.demo.rewards import REWARDS
+from multienv.reporting import read_episodes
+from multienv.rewards import episode_reward
+from tests.strategies import episodes
 
 ROOT = Path(__file__).parent.parent
+
+
+def cells(shown: str) -> dict[str, list[str]]:
+    """The rows of a table by their labels."""
+    rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in shown.splitlines() if line[:1] == "│"]
+    return {label: values for label, *values in rows}
+
+
+def rendered(played: list[Episode], rewards: dict[str, RewardSpec]) -> dict[str, list[str]]:
+    file = io.StringIO()
+    Console(width=80, file=file).print(table(played, rewards))
+    return cells(file.getvalue())
 
 
 def test_the_demo_trains_on_three_servers_and_leaves_nothing_open(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "multienv.cli", "demo", "--max-steps", "2", "--output-dir", str(tmp_path / "out")],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         timeout=280,
         cwd=ROOT,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "200"},
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"},
     )
     assert done.returncode == 0, done.stderr
-    for word in ("echo", "vault", "climb", "rollouts", "scored", str(tmp_path / "out")):
-        assert word in done.stdout
-    rollouts = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
-    assert {rollout["environment"] for rollout in rollouts} == {"echo", "vault", "climb"}
-    assert (tmp_path / "out" / "model" / "config.json").exists()
+    assert str(tmp_path / "out") in done.stdout
     assert "sessions still open: 0" in done.stdout
+    assert (tmp_path / "out" / "model" / "config.json").exists()
+    played = read_episodes(tmp_path / "out")
+    assert {episode.environment for episode in played} == set(REWARDS)
+    assert [episode.reward for episode in played] == [
+        pytest.approx(episode_reward(episode, REWARDS[episode.environment])) for episode in played
+    ]
+    shown = cells(done.stdout)
+    assert shown["rollouts"] == ["32"] * 3
+    logged = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()][:2]
+    for metric, label in (
+        ("tool_calls", "tool calls per rollout"),
+        ("tool_failures", "of them failed"),
+        ("completion_tokens", "completion tokens per rollout"),
+    ):
+        means = [sum(entry[f"env/{name}/{metric}"] for entry in logged) / len(logged) for name in REWARDS]
+        assert [float(value) for value in shown[label]] == pytest.approx(means, abs=0.006)
+
+
+@given(st.lists(episodes(), max_size=8))
+def test_the_statuses_in_the_table_are_as_many_as_the_rollouts(played: list[Episode]) -> None:
+    shown = rendered(played, {"a": RewardSpec(), "never played": RewardSpec()})
+    assert shown["rollouts"] == [str(len(played)), "0"]
+    assert sum(int(shown[status.value][0]) for status in EpisodeStatus) == len(played)
+
+
+def test_the_table_tells_what_infrastructure_ended_from_what_the_policy_did_badly() -> None:
+    climbed = (Step("step", {}, "rung 1", reward=0.5), Step("stop", {}, "no such tool", refused=True))
+    half = Episode("climb", "climb/train/0", "s", climbed, EpisodeStatus.UNFINISHED, training_step=0, reward=0.5)
+    down = [
+        Episode("echo", f"echo/train/{index}", None, (), status, training_step=index)
+        for index, status in enumerate((EpisodeStatus.FAILED, EpisodeStatus.REFUSED))
+    ]
+    shown = rendered([half, *down], {"echo": REWARDS["echo"], "climb": REWARDS["climb"]})
+    assert shown["tasks"] == ["2", "1"]
+    assert shown["scored"] == ["0.0%", "100.0%"]
+    assert (shown["failed"], shown["refused"], shown["unfinished"]) == (["1", "0"], ["1", "0"], ["0", "1"])
+    assert shown["success"] == ["-", "0.0%"]
+    assert shown["mean reward, first fifth of the steps"] == ["-", "0.50"]
+    assert (shown["mean reward, last fifth"], shown["change"]) == (["-", "-"], ["-", "-"])
+    assert (shown["tool calls per rollout"], shown["of them failed"]) == (["0.00", "2.00"], ["0.00", "1.00"])
+    assert shown["ms to open a session"] == ["-", "0.00"]
 
 
 def test_the_help_of_the_command_line_loads_nothing_heavy() -> None:

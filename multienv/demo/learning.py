@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Final
 from multienv import EnvSpec, MultiEnvSpec
 from multienv.demo.policy_cache import cached_warm_up, default_cache_dir
 from multienv.demo.rehearsal import Dialogue, rehearse
-from multienv.demo.scoreboard import Reduction, Scoreboard, last, total
+from multienv.demo.rewards import REWARDS
 from multienv.demo.training import on_one_thread, quietly, train
 from multienv.demo.warmup import NUM_STEPS, Policy
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-_REDUCTIONS: Final[Mapping[str, Reduction]] = {"echo": last, "vault": last, "climb": total}
-"""How the step rewards of each environment become an episode reward."""
 
 _NUM_DIALOGUES_PER_TASK: Final = 60
 
@@ -34,39 +31,29 @@ class Settings:
     Attributes:
         max_steps: Training steps.
         seed: Seed of everything.
-        model_dir: Where the trained policy goes.
+        output_dir: Where the record, the log and, in `model`, the trained policy go.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
     """
 
     max_steps: int
     seed: int
-    model_dir: Path
+    output_dir: Path
     cache_dir: Path | None
 
 
-def learn(urls: Mapping[str, str], settings: Settings, scoreboard: Scoreboard, progress: Progress) -> None:
+def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> None:
     """Make a policy, train it on all environments and save it; leave no session open, whatever happens.
 
     Args:
         urls: From each environment's name to its server.
         settings: What the user chose.
-        scoreboard: Gets every rollout of the training.
         progress: Shows how far each lesson is.
     """
     with on_one_thread(), quietly():
-        with _mixture(urls, scoreboard) as spec:
+        with MultiEnvSpec({name: EnvSpec(url, reward=REWARDS[name]) for name, url in urls.items()}) as spec:
             policy = _warmed_up(_rehearsed(spec, settings, progress), settings, progress)
             _train(policy, spec, settings, progress)
-        policy.save(settings.model_dir)
-
-
-def _mixture(urls: Mapping[str, str], scoreboard: Scoreboard) -> MultiEnvSpec:
-    return MultiEnvSpec(
-        {
-            name: EnvSpec(url, use_environment_reward=False, reward_funcs=scoreboard.reward_function(_REDUCTIONS[name]))
-            for name, url in urls.items()
-        }
-    )
+        policy.save(settings.output_dir / "model")
 
 
 def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> list[Dialogue]:
@@ -96,6 +83,6 @@ def _train(policy: Policy, spec: MultiEnvSpec, settings: Settings, progress: Pro
         policy,
         max_steps=settings.max_steps,
         seed=settings.seed,
-        output_dir=settings.model_dir,
+        output_dir=settings.output_dir,
         on_step=lambda: progress.advance(training),
     )

@@ -1,105 +1,99 @@
-"""Decides what the demo shows at the end: per environment, what was attempted, and how the mean reward moved.
+"""Decides what the demo shows at the end: per environment, what was attempted, how it went, and what was learnt.
 
-Flow: `run` sums up the `scoreboard` here and prints the table.
+Flow: `run` reads the record of the rollouts and prints the table made of it here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from multienv.rewards import is_success
+from multienv.types import Episode, EpisodeStatus
+
 if TYPE_CHECKING:
-    from multienv.demo.scoreboard import Rollout
+    from multienv.specs import RewardSpec
 
 _NUM_FIFTHS: Final = 5
+_ENDS_OF_SECTIONS: Final = frozenset({"scored", EpisodeStatus.REFUSED.value, "success", "change"})
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentSummary:
-    """One environment's part in a run.
-
-    Attributes:
-        environment: Its name.
-        num_tasks: Distinct tasks attempted.
-        num_rollouts: Rollouts sampled.
-        num_scored: Those with a reward.
-        first_fifth: Mean reward over the first fifth of the steps; None if none was scored there.
-        last_fifth: Mean reward over the last fifth of the steps; None if none was scored there.
-    """
-
-    environment: str
-    num_tasks: int
-    num_rollouts: int
-    num_scored: int
-    first_fifth: float | None
-    last_fifth: float | None
-
-
-def summarize(rollouts: Sequence[Rollout], environments: Iterable[str]) -> tuple[EnvironmentSummary, ...]:
-    """Sum up a run.
+def table(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec]) -> Table:
+    """Lay out how a run went, one column per environment.
 
     Args:
-        rollouts: All rollouts of the run.
-        environments: Names, in the order in which they are to appear.
+        episodes: All rollouts of the run.
+        rewards: The rule of each environment, in the order in which they are to appear.
 
     Returns:
-        One summary per environment. A fifth is at least one step, so a very short run has overlapping fifths.
+        A table for a rich console. A fifth is at least one step, so a very short run has overlapping fifths.
     """
-    steps = sorted({rollout.step for rollout in rollouts})
+    steps = sorted({episode.training_step or 0 for episode in episodes})
     num_steps = max(1, len(steps) // _NUM_FIFTHS)
-    first, final = frozenset(steps[:num_steps]), frozenset(steps[-num_steps:])
-    summaries = []
-    for environment in environments:
-        own = [rollout for rollout in rollouts if rollout.environment == environment]
-        summaries.append(
-            EnvironmentSummary(
-                environment=environment,
-                num_tasks=len({rollout.task_id for rollout in own}),
-                num_rollouts=len(own),
-                num_scored=sum(rollout.reward is not None for rollout in own),
-                first_fifth=_mean_reward(own, first),
-                last_fifth=_mean_reward(own, final),
-            )
-        )
-    return tuple(summaries)
-
-
-def table(summaries: Iterable[EnvironmentSummary]) -> Table:
-    """Lay the summaries out, one row per environment.
-
-    Args:
-        summaries: What to show.
-
-    Returns:
-        A table for a rich console.
-    """
-    grid = Table(title="Mean reward per environment")
-    grid.add_column("environment")
-    for heading in ("tasks", "rollouts", "scored", "first fifth", "last fifth", "change"):
-        grid.add_column(heading, justify="right")
-    for summary in summaries:
-        first, final = summary.first_fifth, summary.last_fifth
-        change = None if first is None or final is None else final - first
-        grid.add_row(
-            summary.environment,
-            str(summary.num_tasks),
-            str(summary.num_rollouts),
-            str(summary.num_scored),
-            _shown(first),
-            _shown(final),
-            _shown(change, sign="+"),
-        )
+    first, last = steps[:num_steps], steps[-num_steps:]
+    columns = [
+        _column([episode for episode in episodes if episode.environment == name], rule, first, last)
+        for name, rule in rewards.items()
+    ]
+    grid = Table("", title=f"training steps: {len(steps)}", title_justify="left")
+    for name in rewards:
+        grid.add_column(name, justify="right", min_width=8)
+    for label in dict.fromkeys(label for column in columns for label in column):
+        grid.add_row(label, *(column[label] for column in columns), end_section=label in _ENDS_OF_SECTIONS)
     return grid
 
 
-def _mean_reward(rollouts: Iterable[Rollout], steps: frozenset[int]) -> float | None:
-    rewards = [rollout.reward for rollout in rollouts if rollout.step in steps and rollout.reward is not None]
+def _column(
+    own: Sequence[Episode], rule: RewardSpec, first_steps: Collection[int], last_steps: Collection[int]
+) -> dict[str, str]:
+    """Return the figures of one environment by what they are."""
+    statuses = Counter(episode.status for episode in own)
+    first, last = _mean_reward(own, first_steps), _mean_reward(own, last_steps)
+    return {
+        "tasks": str(len({episode.task_id for episode in own})),
+        "rollouts": str(len(own)),
+        "scored": _share(episode.reward is not None for episode in own),
+        **{status.value: str(statuses[status]) for status in EpisodeStatus},
+        "success": _share(is_success(episode, rule) is True for episode in own if episode.is_scorable),
+        "mean reward, first fifth of the steps": _number(first),
+        "mean reward, last fifth": _number(last),
+        "change": _number(None if first is None or last is None else last - first, "+"),
+        "tool calls per rollout": _mean(_num_calls(episode) for episode in own),
+        "of them failed": _mean(_num_failed_calls(episode) for episode in own),
+        "completion tokens per rollout": _mean(episode.num_completion_tokens for episode in own),
+        "ms to open a session": _mean(1000 * episode.open_s for episode in own if episode.session_id is not None),
+        "ms in tools per rollout": _mean(1000 * sum(step.duration_s for step in episode.steps) for episode in own),
+    }
+
+
+def _num_calls(episode: Episode) -> int:
+    return sum(not step.terminal for step in episode.steps) + episode.num_late_calls
+
+
+def _num_failed_calls(episode: Episode) -> int:
+    """Count the calls that came to nothing, as the log does: refused, lost, or made after the end."""
+    failed = [step for step in episode.steps if not step.terminal and (step.refused or step.lost)]
+    return len(failed) + episode.num_late_calls
+
+
+def _mean_reward(own: Iterable[Episode], steps: Collection[int]) -> float | None:
+    rewards = [episode.reward for episode in own if episode.training_step in steps and episode.reward is not None]
     return fmean(rewards) if rewards else None
 
 
-def _shown(value: float | None, sign: str = "") -> str:
+def _mean(values: Iterable[float]) -> str:
+    known = list(values)
+    return _number(fmean(known) if known else None)
+
+
+def _share(answers: Iterable[bool]) -> str:
+    known = list(answers)
+    return f"{fmean(known):.1%}" if known else "-"
+
+
+def _number(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.2f}"

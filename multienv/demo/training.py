@@ -5,6 +5,7 @@ Flow: `learning` → `MultiEnvGRPOTrainer`, which fills TRL's slots from the `Mu
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig
 
+from multienv.reporting import plain
 from multienv.training import MultiEnvGRPOTrainer
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def train(
         policy: The warmed-up policy.
         max_steps: Optimizer steps.
         seed: Seed of task order and sampling.
-        output_dir: TRL's own folder.
+        output_dir: Where `episodes.jsonl`, one line a rollout, and `log.jsonl`, TRL's log, go.
         on_step: Called after every step.
     """
     config = GRPOConfig(
@@ -105,4 +107,8 @@ def train(
         callbacks=[_OnStep(on_step)],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    try:
+        trainer.train()
+    finally:
+        lines = (json.dumps(plain(entry)) + "\n" for entry in trainer.state.log_history)
+        (output_dir / "log.jsonl").write_text("".join(lines), encoding="utf-8")
