@@ -286,8 +286,8 @@ class MultiEnvSpec:
     def check(self, args: Any = None) -> list[Finding]:
         """Say what could go wrong in a run, before it does; no trainer is needed, and nothing is raised.
 
-        Each ORS environment is asked for its tools and its secrets, and one session is opened for its first declared
-        task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
+        Each ORS environment is asked for its tools, splits and secrets, and one session is opened for its first
+        declared task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
 
         Args:
             args: The trainer's configuration, such as a `GRPOConfig`; None for what can be said without.

@@ -34,6 +34,7 @@ from multienv.checks.hidden import hidden_parts
 from multienv.checks.looks import Look, Mixture
 from multienv.checks.signatures import hidden_by_signature
 from multienv.checks.templates import prints_json
+from multienv.errors import SpecError
 from multienv.router.presentation import Presentation
 from multienv.router.spelling import Spelling
 from multienv.testing import Fault, FaultKind, FaultServer, Phase
@@ -194,6 +195,31 @@ def test_one_session_is_opened_for_the_first_declared_task_and_closed(faulty: Fa
         assert faulty.open_sessions == {}
         assert faulty.runs == []
         assert spec.train_dataset["n"] == [2, 0, 1], "the spec is as usable as before"
+
+
+def test_tasks_the_server_does_not_have_are_said_as_they_would_be_raised(faulty: FaultServer) -> None:
+    environments = {
+        "split": EnvSpec(faulty.url, split="trian"),
+        "index": EnvSpec(faulty.url, indices=[0, 99]),
+        "class": EnvSpec(EchoEnvironment, split="tets"),
+    }
+    findings = check(environments)
+    told = {finding.environment: finding.message for finding in of(findings, Code.DECLARATION_WRONG)}
+    assert "unknown split 'trian' (did you mean 'train'?)" in told["split"]
+    assert "task index 99 lies outside split 'train', which has 3 tasks; accepted: 0 to 2" in told["index"]
+    assert "did you mean 'test'?" in told["class"]
+    assert Code.SESSION_FAILED not in codes(findings), "what is wrong is said once"
+    assert faulty.num_requests["/create"] == 0
+    for name, spec in environments.items():
+        with MultiEnvSpec({name: spec}) as mixture, pytest.raises(SpecError):
+            _ = mixture.train_dataset
+
+
+def test_a_split_with_fewer_tasks_than_declared_is_told() -> None:
+    environments = {"few": EnvSpec(EchoEnvironment, num_tasks=64), "all": EnvSpec(OneEnvironment, num_tasks=1)}
+    finding = only(check(environments), Code.FEWER_TASKS)
+    assert (finding.environment, finding.severity) == ("few", Severity.NOTE)
+    assert finding.message == "num_tasks=64, and split 'train' has 3; it trains on all of them."
 
 
 def test_a_closed_spec_is_a_finding_for_each_environment() -> None:

@@ -32,6 +32,7 @@ class Code(StrEnum):
     UNKNOWN_ENVIRONMENT = "unknown-environment"
     DECLARATION_WRONG = "declaration-wrong"
     SERVER_ANSWERS_WRONGLY = "server-answers-wrongly"
+    FEWER_TASKS = "fewer-tasks"
     SESSION_FAILED = "session-failed"
     NO_TOOLS = "no-tools"
     SCHEMA_UNUSABLE = "schema-unusable"

@@ -14,7 +14,7 @@ from multienv.checks.looks import Look, Mixture, look_at
 from multienv.checks.needed_secrets import check_secrets
 from multienv.checks.prompts import check_prompt
 from multienv.checks.rewards import check_reward_sources, check_weights
-from multienv.checks.servers import check_foreign, check_server, check_session, check_what_is_offered
+from multienv.checks.servers import check_foreign, check_server, check_session, check_tasks, check_what_is_offered
 from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
 from multienv.checks.signatures import check_names, check_signatures
 from multienv.checks.templates import check_template
@@ -28,6 +28,7 @@ MixtureCheck: TypeAlias = Callable[[Mixture], Iterable[Finding]]
 """Judges what can be said without asking any environment."""
 
 ENVIRONMENT_CHECKS: Final[tuple[EnvironmentCheck, ...]] = (
+    check_tasks,
     check_session,
     check_what_is_offered,
     check_secrets,

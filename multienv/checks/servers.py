@@ -16,6 +16,7 @@ from multienv.errors import (
     ServerError,
     ServerUnreachableError,
     SpecError,
+    TaskIndexError,
     UnknownEnvironmentError,
 )
 
@@ -24,6 +25,7 @@ _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
     (OrderError, Code.CLOSED, "Make a new MultiEnvSpec."),
     (AuthenticationError, Code.SERVER_REFUSES_KEY, "Give the environment's own key: EnvSpec(..., api_key=...)."),
     (UnknownEnvironmentError, Code.UNKNOWN_ENVIRONMENT, "Set env_name= to one the server holds."),
+    (TaskIndexError, Code.DECLARATION_WRONG, "Correct EnvSpec(indices=...)."),
     (SpecError, Code.DECLARATION_WRONG, "Correct the EnvSpec."),
     (ServerUnreachableError, Code.SERVER_UNREACHABLE, "Start the server, or correct the target."),
     (ServerError, Code.SERVER_ANSWERS_WRONGLY, "See the server's log; multienv.testing.check_environment says more."),
@@ -32,12 +34,28 @@ _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
 
 def check_server(look: Look) -> Iterator[Finding]:
     """Say why nothing is known of an environment."""
-    error = look.failure
+    if look.failure is not None:
+        yield _why(look, look.failure)
+
+
+def check_tasks(look: Look, _mixture: Mixture) -> Iterator[Finding]:
+    """Say what of the declared tasks the server does not have."""
+    if look.tasks_failure is not None:
+        yield _why(look, look.tasks_failure)
+    declared, outline = look.spec.num_tasks, look.outline
+    if outline is not None and declared is not None and declared > outline.split_size:
+        yield look.finding(
+            Severity.NOTE,
+            Code.FEWER_TASKS,
+            f"num_tasks={declared}, and split {look.spec.split!r} has {outline.split_size}; it trains on all of them.",
+        )
+
+
+def _why(look: Look, error: Exception) -> Finding:
     for kind, code, fix in _CAUSES:
         if isinstance(error, kind):
-            yield look.finding(Severity.ERROR, code, sentence(error), fix)
-            return
-    yield look.finding(
+            return look.finding(Severity.ERROR, code, sentence(error), fix)
+    return look.finding(
         Severity.ERROR,
         Code.CHECK_FAILED,
         f"the environment could not be asked anything: {type(error).__name__}: {error}",
@@ -60,7 +78,7 @@ def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
             Severity.ERROR,
             Code.SESSION_FAILED,
             f"the session of task {look.index} in split {look.spec.split!r} failed: {sentence(look.session_failure)}",
-            "Check split, indices, secrets and limits; its prompt was not looked at.",
+            "Check secrets and limits; its prompt was not looked at.",
         )
 
 
