@@ -297,7 +297,15 @@ class MultiEnvSpec:
         """
         live = self.live
         return run_checks(
-            Mixture(self._specs, live.clients, live.foreign, self._presentation, bool(self._shared), args)
+            Mixture(
+                self._specs,
+                live.clients,
+                live.foreign,
+                self._presentation,
+                has_shared_rewards=bool(self._shared),
+                args=args,
+                max_sessions=self._max_sessions,
+            )
         )
 
     def tools_report(self) -> ToolsReport:

@@ -651,6 +651,54 @@ def test_a_limit_of_the_trainer_below_an_environments_own_is_told(tmp_path: Path
     assert "max_tool_calls=20 is more than max_tool_calling_iterations=10" in finding.message
 
 
+def test_a_mixture_with_fewer_rows_than_a_batch_has_prompts_trains_nothing_and_is_an_error_before(
+    tmp_path: Path,
+) -> None:
+    with MultiEnvSpec({"echo": EchoEnvironment, "one": OneEnvironment}) as spec:
+        finding = only(spec.check(config(tmp_path, per_device_train_batch_size=10)), Code.TOO_FEW_ROWS)
+        assert finding.severity is Severity.ERROR
+        assert "has 4 rows, and each generation batch takes 5 different ones" in finding.message
+        slots = spec.trainer_kwargs()
+        for size, num_steps in ((10, 0), (8, 1)):
+            options = {"per_device_train_batch_size": size}
+            assert (Code.TOO_FEW_ROWS in codes(spec.check(config(tmp_path, **options)))) is (num_steps == 0)
+            trainer = scripted_trainer(lambda *_: "no", tmp_path, options, **slots)
+            trainer.train()
+            assert sum("rewards/echo/mean" in log for log in trainer.state.log_history) == num_steps
+
+
+def test_rows_are_not_judged_where_some_cannot_be_counted(tmp_path: Path) -> None:
+    class Unread:
+        train_dataset = environment_factory = reward_funcs = property(lambda _: pytest.fail("read"))
+
+    findings = check({"unread": Unread(), "one": OneEnvironment}, config(tmp_path))
+    assert Code.TOO_FEW_ROWS not in codes(findings)
+
+
+def test_limits_on_sessions_below_what_a_batch_can_need_are_told(tmp_path: Path) -> None:
+    environments = {
+        "low": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=5)),
+        "small": EnvSpec(OneEnvironment, limits=Limits(max_sessions=2)),
+    }
+    findings = check(environments, config(tmp_path), max_sessions=7)
+    told = {finding.environment: finding for finding in of(findings, Code.SESSION_LIMIT)}
+    assert list(told) == ["low", None], "one task of 2 rollouts needs no more than 2 sessions"
+    assert "can need 6 sessions at once, and limits.max_sessions is 5;" in told["low"].message
+    assert "can need 8 sessions at once, and the mixture's max_sessions is 7;" in told[None].message
+    assert told["low"].fix.startswith("Raise it to 6,")
+    enough = {"low": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "small": environments["small"]}
+    assert Code.SESSION_LIMIT not in codes(check(enough, config(tmp_path), max_sessions=8))
+
+
+def test_processes_share_the_limits_on_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = config(tmp_path)
+    monkeypatch.setattr(GRPOConfig, "world_size", 2)
+    environments = {"echo": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "one": OneEnvironment}
+    finding = only(check(environments, args), Code.SESSION_LIMIT)
+    assert "limits.max_sessions is 6 shared by 2 processes" in finding.message
+    assert finding.fix.startswith("Raise it to 12,")
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -57,6 +57,8 @@ class Code(StrEnum):
     TRL_TOO_OLD = "trl-too-old"
     ASYNC_TRAINER = "async-trainer"
     TOOL_LIMIT_LOWER = "tool-limit-lower"
+    TOO_FEW_ROWS = "too-few-rows"
+    SESSION_LIMIT = "session-limit"
     REWARD_WEIGHT_IDLE = "reward-weight-idle"
     NO_REWARD = "no-reward"
 

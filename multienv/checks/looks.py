@@ -32,6 +32,8 @@ class Mixture:
         presentation: Who reads what they send.
         has_shared_rewards: True for a mixture with reward functions for all environments.
         args: The trainer's configuration, or None.
+        max_sessions: Most sessions of all environments at once, or None.
+        outlines: What is known of the tasks of the ORS environments that could be asked.
     """
 
     specs: Mapping[str, EnvSpec | ForeignSpec]
@@ -40,6 +42,20 @@ class Mixture:
     presentation: Presentation
     has_shared_rewards: bool = False
     args: Any = None
+    max_sessions: int | None = None
+    outlines: Mapping[str, Outline] = field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """How many rows of the dataset each environment has, where that is known without reading anything more."""
+        counted: dict[str, int] = {}
+        for name, spec in self.specs.items():
+            if isinstance(spec, ForeignSpec):
+                if "train_dataset" in spec.__dict__:  # an object's attributes are read when they are needed, not here
+                    counted[name] = spec.num_rows
+            elif name in self.outlines:
+                counted[name] = self.outlines[name].num_rows
+        return counted
 
     @property
     def knows_policy(self) -> bool:
@@ -144,10 +160,7 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
         look = replace(look, secrets_failure=secrets)
     else:
         look = replace(look, required_secrets=tuple(secrets))
-    if isinstance(outline, Exception):
-        look = replace(look, tasks_failure=outline)
-    else:
-        look = replace(look, outline=outline)
+    look = replace(look, tasks_failure=outline) if isinstance(outline, Exception) else replace(look, outline=outline)
     if isinstance(outline, SpecError):
         opening.close()
         return replace(look, listings=listings)
