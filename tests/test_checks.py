@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
 import re
@@ -23,6 +24,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from transformers.utils import DocstringParsingException
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -45,6 +47,7 @@ from tests.support.environments import (
     EchoEnvironment,
     OneEnvironment,
     TaskToolsEnvironment,
+    TwoEnvironment,
     output,
 )
 from tests.support.foreign import GuessEnvironment, guesses
@@ -719,6 +722,17 @@ def test_reward_weights_that_do_nothing_are_told(options: Any, expected: str | N
     else:
         assert expected in only(found, Code.REWARD_WEIGHT_IDLE).message
         assert "echo=2" in found[0].message
+        # Three tasks and one: rollouts of one length count the same in every loss.
+        assert "are echo 75%, one 25% whatever the weights are; with weights that act, echo 86%, one 14%." in (
+            found[0].message
+        )
+
+
+@pytest.mark.filterwarnings("ignore:reward_weight")
+def test_shares_are_left_out_where_they_cannot_be_known(tmp_path: Path) -> None:
+    environments = {"echo": EnvSpec(EchoEnvironment, reward_weight=2.0), "gone": EnvSpec(EchoEnvironment, split="x")}
+    finding = only(check(environments, config(tmp_path)), Code.REWARD_WEIGHT_IDLE)
+    assert finding.message.endswith("args has no reward_weights.")
 
 
 # Foreign environments and rewards
@@ -759,3 +773,80 @@ def test_an_environment_nothing_scores_is_told() -> None:
     assert {finding.environment for finding in of(check(environments), Code.NO_REWARD)} == {"silent", "unused"}
     shared = check(environments, reward_funcs=lambda **_: [0.0])
     assert Code.NO_REWARD not in codes(shared)
+    del environments["one"]
+    finding = only(check(environments), Code.NO_REWARD)
+    assert (finding.severity, finding.environment) == (Severity.ERROR, None)
+    assert "in silent, unused." in finding.message
+
+
+def test_a_group_reward_is_a_reward() -> None:
+    spec = EnvSpec(EchoEnvironment, use_environment_reward=False, use_group_reward=True)
+    assert Code.NO_REWARD not in codes(check({"echo": spec}))
+
+
+class Untold:
+    """Its tools cannot all be shown."""
+
+    def reset(self, **row: Any) -> None: ...
+
+    def get_reward(self) -> float:
+        return 0.0
+
+    def shown(self, word: str) -> str:
+        """Say a word.
+
+        Args:
+            word: What to say.
+        """
+        return word
+
+    def bare(self, word: str) -> str:
+        return word
+
+    @staticmethod
+    def apart(word: str) -> str:
+        """Say a word.
+
+        Args:
+            word: What to say.
+        """
+        return word
+
+
+def test_tools_of_a_class_that_trl_cannot_show_are_an_error_as_they_are_in_a_run(tmp_path: Path) -> None:
+    environments = {"untold": ForeignSpec(functools.partial(Untold), num_tasks=4)}
+    finding = only(check(environments), Code.TOOL_UNSHOWABLE)
+    assert (finding.severity, finding.environment) == (Severity.ERROR, "untold")
+    assert "tool bare of class Untold cannot be shown to the policy" in finding.message
+    assert "docstring" in finding.message
+    with MultiEnvSpec(environments) as spec:
+        trainer = scripted_trainer(lambda *_: "no", tmp_path, **spec.trainer_kwargs())
+        with pytest.raises(DocstringParsingException, match="bare"):
+            trainer.train()
+
+
+def test_a_class_without_any_tool_is_told() -> None:
+    class Silent:
+        def reset(self, **row: Any) -> None: ...
+
+        def get_reward(self) -> float:
+            return 0.0
+
+    finding = only(check({"silent": ForeignSpec(Silent, num_tasks=1)}), Code.NO_TOOLS)
+    assert (finding.severity, finding.environment) == (Severity.WARNING, "silent")
+
+
+# Metadata
+
+
+def test_metadata_that_gets_no_column_is_told() -> None:
+    environments = {"one": OneEnvironment, "two": TwoEnvironment}
+    with MultiEnvSpec(environments) as spec:
+        finding = only(spec.check(), Code.COLUMN_DROPPED)
+        kept = spec.train_dataset.column_names
+    assert finding.severity is Severity.NOTE
+    assert "level (int in one, str in two); prompt (the name is not free)." in finding.message
+    assert "level" not in kept
+    assert {"target", "extra"} <= set(kept)
+    alone = {"one": OneEnvironment, "two": EnvSpec(TwoEnvironment, include_metadata=False)}
+    assert Code.COLUMN_DROPPED not in codes(check(alone))

@@ -12,11 +12,13 @@ from typing import Final, TypeAlias
 
 from multienv.checks.batches import check_rows, check_session_limits
 from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.foreign import check_foreign, check_foreign_tools
 from multienv.checks.looks import Look, Mixture, look_at
+from multienv.checks.metadata import check_metadata
 from multienv.checks.needed_secrets import check_secrets
 from multienv.checks.prompts import check_prompt
 from multienv.checks.rewards import check_reward_sources, check_weights
-from multienv.checks.servers import check_foreign, check_server, check_session, check_tasks, check_what_is_offered
+from multienv.checks.servers import check_server, check_session, check_tasks, check_what_is_offered
 from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
 from multienv.checks.signatures import check_names, check_signatures
 from multienv.checks.templates import check_template
@@ -56,6 +58,8 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
     check_reward_sources,
     check_policy,
     check_foreign,
+    check_foreign_tools,
+    check_metadata,
 )
 """Made once."""
 

@@ -62,15 +62,6 @@ def _why(look: Look, error: Exception) -> Finding:
     )
 
 
-def check_foreign(mixture: Mixture) -> Iterator[Finding]:
-    """Say which foreign environments are closed; nothing else can be said of them without making an instance."""
-    for name, foreign in mixture.foreign.items():
-        try:
-            foreign.check_open()
-        except OrderError as error:
-            yield Finding(Severity.ERROR, name, Code.CLOSED, sentence(error), "Make a new MultiEnvSpec.")
-
-
 def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
     """Say why the session of the first declared task could not be had."""
     if look.session_failure is not None:
