@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import io
 import pickle
 import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,16 @@ def test_a_healthy_mixture_has_nothing_worse_than_notes(tmp_path: Path) -> None:
         findings = spec.check(config(tmp_path))
     assert codes(findings) == {Code.TEMPLATE_EXACT}
     assert {finding.environment for finding in findings} == {"echo", "one"}
+
+
+def test_the_documented_example_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, "docs/checks.md", "exec"), names)
+    assert printed.getvalue().splitlines() == [str(finding) for finding in names["findings"]]
+    assert codes(names["findings"]) == {Code.SIGNATURE_LOSSY, Code.POLICY_UNKNOWN}
 
 
 def test_the_documented_codes_are_the_codes_there_are() -> None:
@@ -223,6 +235,37 @@ def test_a_split_with_fewer_tasks_than_declared_is_told() -> None:
     finding = only(check(environments), Code.FEWER_TASKS)
     assert (finding.environment, finding.severity) == ("few", Severity.NOTE)
     assert finding.message == "num_tasks=64, and split 'train' has 3; it trains on all of them."
+
+
+def test_what_to_do_is_said_once(faulty: FaultServer) -> None:
+    environments = {
+        "gone": EnvSpec("http://127.0.0.1:9", limits=QUICK),
+        "split": EnvSpec(faulty.url, split="trian"),
+        "other": EnvSpec(faulty.url, env_name="falt"),
+        "keyless": "owner/name",
+    }
+    fixes = {finding.environment: (finding.message, finding.fix) for finding in check(environments) if finding.fix}
+    assert fixes["gone"][1] == "Start the server, or correct the target."
+    assert fixes["split"][1] == "Set split=."
+    assert fixes["other"][1] == "Set env_name=."
+    assert "api_key=" in fixes["keyless"][1]
+    for message, fix in fixes.values():
+        assert fix.rstrip(".").casefold() not in message.casefold()
+    spec = MultiEnvSpec({"echo": EchoEnvironment, "guess": ForeignSpec(GuessEnvironment, num_tasks=1)})
+    spec.close()
+    closed = of(spec.check(), Code.CLOSED)
+    assert [str(finding).casefold().count("make a new multienvspec") for finding in closed] == [1, 1]
+
+
+def test_a_class_in_this_process_has_no_server_whose_log_could_be_read() -> None:
+    def list_tools(cls: Any) -> ListToolsOutput:
+        raise ZeroDivisionError("a slip")
+
+    findings = check({"env": published("Env", [], list_tools=classmethod(list_tools))})
+    finding = only(findings, Code.SERVER_ANSWERS_WRONGLY)
+    assert "ZeroDivisionError: a slip" in finding.message
+    assert finding.fix.startswith("Correct the class")
+    assert only(check({"env": BrokenSetupEnvironment}), Code.SESSION_FAILED).fix.startswith("Correct the class")
 
 
 def test_a_closed_spec_is_a_finding_for_each_environment() -> None:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from multienv.checks.findings import Code, Finding, Severity, quoted, sentence
+from multienv.checks.findings import Code, Finding, Severity, advised, quoted, sentence
 from multienv.checks.looks import Mixture
 from multienv.checks.signatures import transformers_schema
 from multienv.errors import OrderError
@@ -32,7 +32,7 @@ def check_foreign(mixture: Mixture) -> Iterator[Finding]:
         try:
             foreign.check_open()
         except OrderError as error:
-            yield Finding(Severity.ERROR, name, Code.CLOSED, sentence(error), "Make a new MultiEnvSpec.")
+            yield Finding(Severity.ERROR, name, Code.CLOSED, *advised(error, "Make a new MultiEnvSpec."))
 
 
 def check_foreign_tools(mixture: Mixture) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multienv.checks.findings import Code, Finding, Severity, sentence
+from multienv.checks.findings import Code, Finding, Severity, advised
 from multienv.checks.looks import Look, Mixture
 from multienv.errors import (
     AuthenticationError,
@@ -19,6 +19,7 @@ from multienv.errors import (
     TaskIndexError,
     UnknownEnvironmentError,
 )
+from multienv.specs import TargetKind
 
 _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
     # The first that fits; subclasses come before what they are kinds of.
@@ -30,6 +31,8 @@ _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
     (ServerUnreachableError, Code.SERVER_UNREACHABLE, "Start the server, or correct the target."),
     (ServerError, Code.SERVER_ANSWERS_WRONGLY, "See the server's log; multienv.testing.check_environment says more."),
 )
+
+_CORRECT_THE_CLASS: Final = "Correct the class; multienv.testing.check_environment says more."
 
 
 def check_server(look: Look) -> Iterator[Finding]:
@@ -54,7 +57,8 @@ def check_tasks(look: Look, _mixture: Mixture) -> Iterator[Finding]:
 def _why(look: Look, error: Exception) -> Finding:
     for kind, code, fix in _CAUSES:
         if isinstance(error, kind):
-            return look.finding(Severity.ERROR, code, sentence(error), fix)
+            is_class = code is Code.SERVER_ANSWERS_WRONGLY and look.spec.kind is TargetKind.IN_PROCESS
+            return look.finding(Severity.ERROR, code, *advised(error, _CORRECT_THE_CLASS if is_class else fix))
     return look.finding(
         Severity.ERROR,
         Code.CHECK_FAILED,
@@ -65,11 +69,16 @@ def _why(look: Look, error: Exception) -> Finding:
 def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
     """Say why the session of the first declared task could not be had."""
     if look.session_failure is not None:
+        is_class = look.spec.kind is TargetKind.IN_PROCESS
+        said, fix = advised(
+            look.session_failure, f"{'Correct the class, or check' if is_class else 'Check'} secrets and limits."
+        )
         yield look.finding(
             Severity.ERROR,
             Code.SESSION_FAILED,
-            f"the session of task {look.index} in split {look.spec.split!r} failed: {sentence(look.session_failure)}",
-            "Check secrets and limits; its prompt was not looked at.",
+            f"the session of task {look.index} in split {look.spec.split!r} failed, and its prompt was not looked at: "
+            f"{said}",
+            fix,
         )
 
 
