@@ -94,16 +94,22 @@ def _metadata(lists: Sequence[TaskList]) -> tuple[dict[str, list[Any]], dict[str
                 for key, value in task.spec.items():
                     columns.setdefault(key, [None] * num_rows)[row] = value
                     own[tasks.environment].add(key)
-    kept = {key: values for key, values in sorted(columns.items()) if _can_be_column(key, values)}
+    kept = {key: values for key, values in sorted(columns.items()) if can_be_column(key, values)}
     if dropped := sorted(columns.keys() - kept.keys()):
         logger.info("metadata kept in column 'task' only, for a reserved name or types that differ: %s", dropped)
     return kept, {name: frozenset(keys & kept.keys()) for name, keys in own.items()}
 
 
-def _can_be_column(key: str, values: Sequence[Any]) -> bool:
+def is_column_name(key: str) -> bool:
+    """Tell whether a key of a task spec may be a column's name."""
+    return key not in RESERVED_NAMES and key.isidentifier() and key != "self"
+
+
+def can_be_column(key: str, values: Sequence[Any]) -> bool:
+    """Tell whether values of one key of the task specs can stand in a column of their own; None goes with any type."""
     import pyarrow as pa  # noqa: PLC0415 - heavy, and only needed here
 
-    if key in RESERVED_NAMES or not key.isidentifier() or key == "self":
+    if not is_column_name(key):
         return False
     shape: Any = None
     for value in values:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from multienv.errors import SessionLimitError
+from multienv.errors import ServerError, SessionLimitError
 from multienv.foreign import ForeignEnvironment
 from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
 from multienv.specs import EnvSpec, ForeignSpec
@@ -58,6 +58,19 @@ class LiveMixture:
             return {}
         fetching = {name: fetch(client) for name, client in self.clients.items()}
         return session_loop().run(all_or_first_error(fetching))
+
+    def where_it_can_be_had(
+        self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]
+    ) -> dict[str, T | ServerError]:
+        """Fetch one thing from all ORS environments at once; a server's failure stands for what it did not send."""
+
+        async def attempt(client: EnvironmentClient) -> T | ServerError:
+            try:
+                return await fetch(client)
+            except ServerError as error:
+                return error
+
+        return self.everywhere(attempt)
 
     def take_messages(self, *, is_on: bool) -> None:
         """Fetch prompts as conversations from now on, where environments have them; or as one message."""

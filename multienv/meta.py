@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
 from multienv.dataset import TaskList, build_dataset
-from multienv.errors import SpecError
+from multienv.errors import ServerError, SpecError
 from multienv.live import LiveMixture
 from multienv.rewards import (
     Batches,
@@ -286,8 +286,8 @@ class MultiEnvSpec:
     def check(self, args: Any = None) -> list[Finding]:
         """Say what could go wrong in a run, before it does; no trainer is needed, and nothing is raised.
 
-        Each ORS environment is asked for its tools and its secrets, and one session is opened for its first declared
-        task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
+        Each ORS environment is asked for its tools, splits and secrets, and one session is opened for its first
+        declared task, and closed; a foreign one is asked nothing. `docs/checks.md` lists what can be found.
 
         Args:
             args: The trainer's configuration, such as a `GRPOConfig`; None for what can be said without.
@@ -297,20 +297,48 @@ class MultiEnvSpec:
         """
         live = self.live
         return run_checks(
-            Mixture(self._specs, live.clients, live.foreign, self._presentation, bool(self._shared), args)
+            Mixture(
+                self._specs,
+                live.clients,
+                live.foreign,
+                self._presentation,
+                has_shared_rewards=bool(self._shared),
+                args=args,
+                max_sessions=self._max_sessions,
+            )
         )
 
     def tools_report(self) -> ToolsReport:
         """Set every tool of every environment side by side: its name in each trainer, what clashes, what changes.
 
+        An environment whose server cannot be reached, or answers wrongly, has one row that says so.
+
         Raises:
-            SpecError: A foreign factory makes no TRL environment.
-            ServerError: A server cannot be reached, or answers wrongly.
+            SpecError: A foreign factory makes no TRL environment, or a declaration does not fit its server.
         """
-        factories = self.environment_factory
-        meta = None if self.live.foreign else self.meta_environment_factory
+        own, failures = self._ors_factories_there_are()
+        foreign = {name: environment.factory for name, environment in self.live.foreign.items()}
+        every = own | foreign | failures
+        factories = {name: every[name] for name in self._specs}
+        meta = make_meta_factory(own) if own and not self.live.foreign else None
         listings = {name: client.listings for name, client in self.live.clients.items()}
         return make_report(factories, meta, listings, self._presentation)
+
+    def _ors_factories_there_are(self) -> tuple[dict[str, type[EnvironmentAdapter]], dict[str, ServerError]]:
+        """Return the factories of the environments that can be reached, and why there is none of the others."""
+        with self._lock:
+            if "ors_factories" in self._made:
+                return self._ors_factories, {}
+            found = self.live.where_it_can_be_had(EnvironmentClient.fetch_tools)
+            failures = {name: listing for name, listing in found.items() if isinstance(listing, ServerError)}
+            factories = {
+                name: make_factory(self.route(name, listing))
+                for name, listing in found.items()
+                if not isinstance(listing, ServerError)
+            }
+            if not failures:
+                self._made["ors_factories"] = factories
+            return factories, failures
 
     def close(self) -> None:
         """Close every session, connection and foreign instance. Safe to call twice; final: nothing new is opened."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import io
 import pickle
 import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from transformers.utils import DocstringParsingException
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -34,6 +38,7 @@ from multienv.checks.hidden import hidden_parts
 from multienv.checks.looks import Look, Mixture
 from multienv.checks.signatures import hidden_by_signature
 from multienv.checks.templates import prints_json
+from multienv.errors import SpecError
 from multienv.router.presentation import Presentation
 from multienv.router.spelling import Spelling
 from multienv.testing import Fault, FaultKind, FaultServer, Phase
@@ -44,6 +49,7 @@ from tests.support.environments import (
     EchoEnvironment,
     OneEnvironment,
     TaskToolsEnvironment,
+    TwoEnvironment,
     output,
 )
 from tests.support.foreign import GuessEnvironment, guesses
@@ -102,6 +108,16 @@ def test_a_healthy_mixture_has_nothing_worse_than_notes(tmp_path: Path) -> None:
         findings = spec.check(config(tmp_path))
     assert codes(findings) == {Code.TEMPLATE_EXACT}
     assert {finding.environment for finding in findings} == {"echo", "one"}
+
+
+def test_the_documented_example_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, "docs/checks.md", "exec"), names)
+    assert printed.getvalue().splitlines() == [str(finding) for finding in names["findings"]]
+    assert codes(names["findings"]) == {Code.SIGNATURE_LOSSY, Code.POLICY_UNKNOWN}
 
 
 def test_the_documented_codes_are_the_codes_there_are() -> None:
@@ -194,6 +210,62 @@ def test_one_session_is_opened_for_the_first_declared_task_and_closed(faulty: Fa
         assert faulty.open_sessions == {}
         assert faulty.runs == []
         assert spec.train_dataset["n"] == [2, 0, 1], "the spec is as usable as before"
+
+
+def test_tasks_the_server_does_not_have_are_said_as_they_would_be_raised(faulty: FaultServer) -> None:
+    environments = {
+        "split": EnvSpec(faulty.url, split="trian"),
+        "index": EnvSpec(faulty.url, indices=[0, 99]),
+        "class": EnvSpec(EchoEnvironment, split="tets"),
+    }
+    findings = check(environments)
+    told = {finding.environment: finding.message for finding in of(findings, Code.DECLARATION_WRONG)}
+    assert "unknown split 'trian' (did you mean 'train'?)" in told["split"]
+    assert "task index 99 lies outside split 'train', which has 3 tasks; accepted: 0 to 2" in told["index"]
+    assert "did you mean 'test'?" in told["class"]
+    assert Code.SESSION_FAILED not in codes(findings), "what is wrong is said once"
+    assert faulty.num_requests["/create"] == 0
+    for name, spec in environments.items():
+        with MultiEnvSpec({name: spec}) as mixture, pytest.raises(SpecError):
+            _ = mixture.train_dataset
+
+
+def test_a_split_with_fewer_tasks_than_declared_is_told() -> None:
+    environments = {"few": EnvSpec(EchoEnvironment, num_tasks=64), "all": EnvSpec(OneEnvironment, num_tasks=1)}
+    finding = only(check(environments), Code.FEWER_TASKS)
+    assert (finding.environment, finding.severity) == ("few", Severity.NOTE)
+    assert finding.message == "num_tasks=64, and split 'train' has 3; it trains on all of them."
+
+
+def test_what_to_do_is_said_once(faulty: FaultServer) -> None:
+    environments = {
+        "gone": EnvSpec("http://127.0.0.1:9", limits=QUICK),
+        "split": EnvSpec(faulty.url, split="trian"),
+        "other": EnvSpec(faulty.url, env_name="falt"),
+        "keyless": "owner/name",
+    }
+    fixes = {finding.environment: (finding.message, finding.fix) for finding in check(environments) if finding.fix}
+    assert fixes["gone"][1] == "Start the server, or correct the target."
+    assert fixes["split"][1] == "Set split=."
+    assert fixes["other"][1] == "Set env_name=."
+    assert "api_key=" in fixes["keyless"][1]
+    for message, fix in fixes.values():
+        assert fix.rstrip(".").casefold() not in message.casefold()
+    spec = MultiEnvSpec({"echo": EchoEnvironment, "guess": ForeignSpec(GuessEnvironment, num_tasks=1)})
+    spec.close()
+    closed = of(spec.check(), Code.CLOSED)
+    assert [str(finding).casefold().count("make a new multienvspec") for finding in closed] == [1, 1]
+
+
+def test_a_class_in_this_process_has_no_server_whose_log_could_be_read() -> None:
+    def list_tools(cls: Any) -> ListToolsOutput:
+        raise ZeroDivisionError("a slip")
+
+    findings = check({"env": published("Env", [], list_tools=classmethod(list_tools))})
+    finding = only(findings, Code.SERVER_ANSWERS_WRONGLY)
+    assert "ZeroDivisionError: a slip" in finding.message
+    assert finding.fix.startswith("Correct the class")
+    assert only(check({"env": BrokenSetupEnvironment}), Code.SESSION_FAILED).fix.startswith("Correct the class")
 
 
 def test_a_closed_spec_is_a_finding_for_each_environment() -> None:
@@ -625,6 +697,54 @@ def test_a_limit_of_the_trainer_below_an_environments_own_is_told(tmp_path: Path
     assert "max_tool_calls=20 is more than max_tool_calling_iterations=10" in finding.message
 
 
+def test_a_mixture_with_fewer_rows_than_a_batch_has_prompts_trains_nothing_and_is_an_error_before(
+    tmp_path: Path,
+) -> None:
+    with MultiEnvSpec({"echo": EchoEnvironment, "one": OneEnvironment}) as spec:
+        finding = only(spec.check(config(tmp_path, per_device_train_batch_size=10)), Code.TOO_FEW_ROWS)
+        assert finding.severity is Severity.ERROR
+        assert "has 4 rows, and each generation batch takes 5 different ones" in finding.message
+        slots = spec.trainer_kwargs()
+        for size, num_steps in ((10, 0), (8, 1)):
+            options = {"per_device_train_batch_size": size}
+            assert (Code.TOO_FEW_ROWS in codes(spec.check(config(tmp_path, **options)))) is (num_steps == 0)
+            trainer = scripted_trainer(lambda *_: "no", tmp_path, options, **slots)
+            trainer.train()
+            assert sum("rewards/echo/mean" in log for log in trainer.state.log_history) == num_steps
+
+
+def test_rows_are_not_judged_where_some_cannot_be_counted(tmp_path: Path) -> None:
+    class Unread:
+        train_dataset = environment_factory = reward_funcs = property(lambda _: pytest.fail("read"))
+
+    findings = check({"unread": Unread(), "one": OneEnvironment}, config(tmp_path))
+    assert Code.TOO_FEW_ROWS not in codes(findings)
+
+
+def test_limits_on_sessions_below_what_a_batch_can_need_are_told(tmp_path: Path) -> None:
+    environments = {
+        "low": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=5)),
+        "small": EnvSpec(OneEnvironment, limits=Limits(max_sessions=2)),
+    }
+    findings = check(environments, config(tmp_path), max_sessions=7)
+    told = {finding.environment: finding for finding in of(findings, Code.SESSION_LIMIT)}
+    assert list(told) == ["low", None], "one task of 2 rollouts needs no more than 2 sessions"
+    assert "can need 6 sessions at once, and limits.max_sessions is 5;" in told["low"].message
+    assert "can need 8 sessions at once, and the mixture's max_sessions is 7;" in told[None].message
+    assert told["low"].fix.startswith("Raise it to 6,")
+    enough = {"low": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "small": environments["small"]}
+    assert Code.SESSION_LIMIT not in codes(check(enough, config(tmp_path), max_sessions=8))
+
+
+def test_processes_share_the_limits_on_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = config(tmp_path)
+    monkeypatch.setattr(GRPOConfig, "world_size", 2)
+    environments = {"echo": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "one": OneEnvironment}
+    finding = only(check(environments, args), Code.SESSION_LIMIT)
+    assert "limits.max_sessions is 6 shared by 2 processes" in finding.message
+    assert finding.fix.startswith("Raise it to 12,")
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -645,6 +765,17 @@ def test_reward_weights_that_do_nothing_are_told(options: Any, expected: str | N
     else:
         assert expected in only(found, Code.REWARD_WEIGHT_IDLE).message
         assert "echo=2" in found[0].message
+        # Three tasks and one: rollouts of one length count the same in every loss.
+        assert "are echo 75%, one 25% whatever the weights are; with weights that act, echo 86%, one 14%." in (
+            found[0].message
+        )
+
+
+@pytest.mark.filterwarnings("ignore:reward_weight")
+def test_shares_are_left_out_where_they_cannot_be_known(tmp_path: Path) -> None:
+    environments = {"echo": EnvSpec(EchoEnvironment, reward_weight=2.0), "gone": EnvSpec(EchoEnvironment, split="x")}
+    finding = only(check(environments, config(tmp_path)), Code.REWARD_WEIGHT_IDLE)
+    assert finding.message.endswith("args has no reward_weights.")
 
 
 # Foreign environments and rewards
@@ -685,3 +816,80 @@ def test_an_environment_nothing_scores_is_told() -> None:
     assert {finding.environment for finding in of(check(environments), Code.NO_REWARD)} == {"silent", "unused"}
     shared = check(environments, reward_funcs=lambda **_: [0.0])
     assert Code.NO_REWARD not in codes(shared)
+    del environments["one"]
+    finding = only(check(environments), Code.NO_REWARD)
+    assert (finding.severity, finding.environment) == (Severity.ERROR, None)
+    assert "in silent, unused." in finding.message
+
+
+def test_a_group_reward_is_a_reward() -> None:
+    spec = EnvSpec(EchoEnvironment, use_environment_reward=False, use_group_reward=True)
+    assert Code.NO_REWARD not in codes(check({"echo": spec}))
+
+
+class Untold:
+    """Its tools cannot all be shown."""
+
+    def reset(self, **row: Any) -> None: ...
+
+    def get_reward(self) -> float:
+        return 0.0
+
+    def shown(self, word: str) -> str:
+        """Say a word.
+
+        Args:
+            word: What to say.
+        """
+        return word
+
+    def bare(self, word: str) -> str:
+        return word
+
+    @staticmethod
+    def apart(word: str) -> str:
+        """Say a word.
+
+        Args:
+            word: What to say.
+        """
+        return word
+
+
+def test_tools_of_a_class_that_trl_cannot_show_are_an_error_as_they_are_in_a_run(tmp_path: Path) -> None:
+    environments = {"untold": ForeignSpec(functools.partial(Untold), num_tasks=4)}
+    finding = only(check(environments), Code.TOOL_UNSHOWABLE)
+    assert (finding.severity, finding.environment) == (Severity.ERROR, "untold")
+    assert "tool bare of class Untold cannot be shown to the policy" in finding.message
+    assert "docstring" in finding.message
+    with MultiEnvSpec(environments) as spec:
+        trainer = scripted_trainer(lambda *_: "no", tmp_path, **spec.trainer_kwargs())
+        with pytest.raises(DocstringParsingException, match="bare"):
+            trainer.train()
+
+
+def test_a_class_without_any_tool_is_told() -> None:
+    class Silent:
+        def reset(self, **row: Any) -> None: ...
+
+        def get_reward(self) -> float:
+            return 0.0
+
+    finding = only(check({"silent": ForeignSpec(Silent, num_tasks=1)}), Code.NO_TOOLS)
+    assert (finding.severity, finding.environment) == (Severity.WARNING, "silent")
+
+
+# Metadata
+
+
+def test_metadata_that_gets_no_column_is_told() -> None:
+    environments = {"one": OneEnvironment, "two": TwoEnvironment}
+    with MultiEnvSpec(environments) as spec:
+        finding = only(spec.check(), Code.COLUMN_DROPPED)
+        kept = spec.train_dataset.column_names
+    assert finding.severity is Severity.NOTE
+    assert "level (int in one, str in two); prompt (the name is not free)." in finding.message
+    assert "level" not in kept
+    assert {"target", "extra"} <= set(kept)
+    alone = {"one": OneEnvironment, "two": EnvSpec(TwoEnvironment, include_metadata=False)}
+    assert Code.COLUMN_DROPPED not in codes(check(alone))

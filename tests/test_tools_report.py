@@ -158,9 +158,24 @@ def test_foreign_tools_stand_beside_the_others() -> None:
     assert foreign["guess"].schema["properties"]["number"]["type"] == "integer"
 
 
-def test_a_server_that_cannot_be_reached_is_raised_as_for_the_factories() -> None:
-    with pytest.raises(errors.ServerUnreachableError):
-        report({"env": "http://127.0.0.1:9"})
+def test_a_server_that_cannot_be_reached_costs_its_own_rows_only() -> None:
+    with MultiEnvSpec({"gone": "http://127.0.0.1:9", "echo": EchoEnvironment, "tasks": TaskToolsEnvironment}) as spec:
+        made = spec.tools_report()
+        (gone,) = [row for row in made.rows if row.environment == "gone"]
+        assert gone.failure.startswith("could not be listed: environment 'gone': nobody accepts a connection at")
+        assert [row.meta for row in made.rows if row.environment == "echo"] == ["echo"]
+        assert all(not row.failure for row in made.rows if row is not gone)
+        assert "could not be listed" in str(made)
+        with pytest.raises(errors.ServerUnreachableError):
+            _ = spec.environment_factory
+    assert report({"a": "http://127.0.0.1:9", "b": "http://127.0.0.1:10"}).collisions == ()
+
+
+def test_what_the_report_fetched_the_factories_need_not_fetch_again() -> None:
+    with ORSServer([EchoEnvironment]) as server, MultiEnvSpec({"echo": server.url}) as spec:
+        spec.tools_report()
+        server.stop()
+        assert list(spec.environment_factory) == ["echo"]
 
 
 def test_the_printed_report_fits_the_terminal_and_names_everything(catalogues: ToolsReport) -> None:

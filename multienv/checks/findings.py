@@ -5,6 +5,7 @@ Flow: the checks → `Finding` → `MultiEnvSpec.check` → a person, or an asse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,8 +33,10 @@ class Code(StrEnum):
     UNKNOWN_ENVIRONMENT = "unknown-environment"
     DECLARATION_WRONG = "declaration-wrong"
     SERVER_ANSWERS_WRONGLY = "server-answers-wrongly"
+    FEWER_TASKS = "fewer-tasks"
     SESSION_FAILED = "session-failed"
     NO_TOOLS = "no-tools"
+    TOOL_UNSHOWABLE = "tool-unshowable"
     SCHEMA_UNUSABLE = "schema-unusable"
     TOOL_RENAMED = "tool-renamed"
     PARAMETER_RENAMED = "parameter-renamed"
@@ -56,6 +59,9 @@ class Code(StrEnum):
     TRL_TOO_OLD = "trl-too-old"
     ASYNC_TRAINER = "async-trainer"
     TOOL_LIMIT_LOWER = "tool-limit-lower"
+    COLUMN_DROPPED = "column-dropped"
+    TOO_FEW_ROWS = "too-few-rows"
+    SESSION_LIMIT = "session-limit"
     REWARD_WEIGHT_IDLE = "reward-weight-idle"
     NO_REWARD = "no-reward"
 
@@ -113,6 +119,30 @@ def joined(words: Iterable[str], most: int = 100) -> str:
     every = list(words)
     more = [f"and {len(every) - most} more"] if len(every) > most else []
     return "; ".join(every[:most] + more)
+
+
+_ADVICE: Final = re.compile(r"; ((?:the server must be |for a |start |set |give |make |pass |look |raise )[^;]*)$")
+
+
+def advised(error: Exception, otherwise: str) -> tuple[str, str]:
+    """Return what an exception says as the message and the fix of a finding, so that neither says it twice.
+
+    Args:
+        error: An error of this library may end with what to do.
+        otherwise: The fix where it does not.
+
+    Example:
+        >>> advised(ValueError("unknown split 'x'; known: train; set split="), "Correct it.")
+        ("unknown split 'x'; known: train.", 'Set split=.')
+        >>> advised(ValueError("no sandbox left"), "Correct it.")
+        ('no sandbox left.', 'Correct it.')
+    """
+    text = str(error).strip().rstrip(".")
+    advice = _ADVICE.search(text)
+    if advice is None:
+        return sentence(error), otherwise
+    fix = advice[1]
+    return sentence(ValueError(text[: advice.start()])), f"{fix[0].upper()}{fix[1:]}."
 
 
 def sentence(error: Exception, most: int = 400) -> str:

@@ -1,4 +1,4 @@
-"""Decides what is asked of each environment before anything is judged: its tools, one short session, its secrets.
+"""Decides what is asked of each environment before anything is judged: its tools, tasks and secrets, and one session.
 
 Flow: `run.run_checks` → `look_at` → one `Look` per ORS environment → the checks.
 """
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from multienv.checks.findings import Code, Finding, Severity
+from multienv.errors import SpecError
 from multienv.foreign import ForeignEnvironment
 from multienv.router import Presentation
-from multienv.sessions import EnvironmentClient, LiveSession, session_loop
+from multienv.sessions import EnvironmentClient, LiveSession, Outline, session_loop
 from multienv.specs import EnvSpec, ForeignSpec
 from multienv.types import Prompt, TerminalTool, ToolListing, ToolSpec
 
@@ -31,6 +32,8 @@ class Mixture:
         presentation: Who reads what they send.
         has_shared_rewards: True for a mixture with reward functions for all environments.
         args: The trainer's configuration, or None.
+        max_sessions: Most sessions of all environments at once, or None.
+        outlines: What is known of the tasks of the ORS environments that could be asked.
     """
 
     specs: Mapping[str, EnvSpec | ForeignSpec]
@@ -39,6 +42,20 @@ class Mixture:
     presentation: Presentation
     has_shared_rewards: bool = False
     args: Any = None
+    max_sessions: int | None = None
+    outlines: Mapping[str, Outline] = field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """How many rows of the dataset each environment has, where that is known without reading anything more."""
+        counted: dict[str, int] = {}
+        for name, spec in self.specs.items():
+            if isinstance(spec, ForeignSpec):
+                if "train_dataset" in spec.__dict__:  # an object's attributes are read when they are needed, not here
+                    counted[name] = spec.num_rows
+            elif name in self.outlines:
+                counted[name] = self.outlines[name].num_rows
+        return counted
 
     @property
     def knows_policy(self) -> bool:
@@ -56,6 +73,8 @@ class Look:
         is_exact: True where a trainer shows it as published: schemas, conversations, each task's own tools.
         failure: Why nothing else is known, or None.
         listings: What is known of its tools: under None what all tasks share, else by task index.
+        outline: What is known of its tasks, or None.
+        tasks_failure: Why that is not known, or None.
         index: The task that a session was opened for.
         prompt: That task's prompt, as a conversation where it has one; empty if there was no session.
         session_failure: Why there was none, or None.
@@ -68,6 +87,8 @@ class Look:
     is_exact: bool = False
     failure: Exception | None = None
     listings: Mapping[int | None, ToolListing] = field(default_factory=dict)
+    outline: Outline | None = None
+    tasks_failure: Exception | None = None
     index: int = 0
     prompt: Prompt = ()
     session_failure: Exception | None = None
@@ -101,7 +122,8 @@ class Look:
 def look_at(clients: Mapping[str, EnvironmentClient]) -> list[Look]:
     """Look at every environment, all at once. What fails is in the look; nothing is raised.
 
-    Each is asked for its tools and its secrets, and one session is opened for its first declared task, and closed.
+    Each is asked for its tools, its splits, its first declared task and its secrets, and one session is opened for that
+    task, and closed. There is no session where the server holds no such task.
     """
     looking = [_start(client) for client in clients.values()]
     return session_loop().run(_all(looking)) if looking else []
@@ -133,7 +155,16 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
             raise
         return replace(look, failure=error)
     listings: dict[int | None, ToolListing] = {**client.listings, None: shared}
-    secrets, visit = await asyncio.gather(_attempt(client.fetch_required_secrets()), _attempt(_visit(opening, shared)))
+    secrets, outline = await asyncio.gather(_attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline()))
+    if isinstance(secrets, Exception):
+        look = replace(look, secrets_failure=secrets)
+    else:
+        look = replace(look, required_secrets=tuple(secrets))
+    look = replace(look, tasks_failure=outline) if isinstance(outline, Exception) else replace(look, outline=outline)
+    if isinstance(outline, SpecError):
+        opening.close()
+        return replace(look, listings=listings)
+    visit = await _attempt(_visit(opening, shared))
     if isinstance(visit, Exception):
         look = replace(look, session_failure=visit)
     else:
@@ -141,10 +172,6 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
         look = replace(look, prompt=prompt)
         if listing is not None:
             listings[index] = listing
-    if isinstance(secrets, Exception):
-        look = replace(look, secrets_failure=secrets)
-    else:
-        look = replace(look, required_secrets=tuple(secrets))
     return replace(look, listings=listings)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from multienv.checks.differences import drift_of, schema_differences
-from multienv.checks.findings import quoted
+from multienv.checks.findings import quoted, sentence
 from multienv.checks.signatures import transformers_schema, why_renamed
 from multienv.checks.table import as_text
 from multienv.router import EnvironmentAdapter, MetaEnvironment, Presentation
@@ -49,6 +49,7 @@ class ToolRow:
         is_foreign: True for a tool of an environment of another making.
         schema: JSON Schema of its arguments: as published, for a foreign tool as transformers reads it; None where that
             is not known.
+        failure: Why no tool of this environment could be listed, in a row without a tool; else empty.
     """
 
     environment: str
@@ -59,6 +60,7 @@ class ToolRow:
     is_terminal: bool = False
     is_foreign: bool = False
     schema: JSONObject | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class ToolsReport:
 
 
 def make_report(
-    factories: Mapping[str, type[EnvironmentAdapter | Any]],
+    factories: Mapping[str, type[EnvironmentAdapter | Any] | Exception],
     meta: type[MetaEnvironment] | None,
     listings: Mapping[str, Mapping[int | None, ToolListing]],
     presentation: Presentation,
@@ -144,13 +146,16 @@ def make_report(
     """Set the tools of a mixture side by side.
 
     Args:
-        factories: The adapter class of each environment, by name.
-        meta: The class that stands for all of them; None where there is none.
+        factories: The adapter class of each environment, by name; or why there is none.
+        meta: The class that stands for all that could be listed; None where there is none.
         listings: What is known of each ORS environment's tools, by task.
         presentation: How tools are shown.
     """
     rows: list[ToolRow] = []
     for name, factory in factories.items():
+        if isinstance(factory, Exception):
+            rows.append(ToolRow(name, "", failure=f"could not be listed: {sentence(factory)}"))
+            continue
         is_ors = issubclass(factory, EnvironmentAdapter)
         rows += _ors_rows(name, factory, meta, presentation) if is_ors else _foreign_rows(name, factory)
     return ToolsReport(
@@ -190,7 +195,7 @@ def _schema_of(function: Callable[..., Any]) -> JSONObject | None:
 
 
 def _collisions(rows: list[ToolRow]) -> Iterator[Collision]:
-    for tool in dict.fromkeys(row.tool for row in rows):
+    for tool in dict.fromkeys(row.tool for row in rows if not row.failure):
         owners = [row for row in rows if row.tool == tool and not row.is_terminal]
         if len(owners) < 2:  # noqa: PLR2004 - a pair
             continue
@@ -231,7 +236,7 @@ def _drift(listings: Mapping[str, Mapping[int | None, ToolListing]]) -> Iterator
 
 def _renamed(rows: list[ToolRow]) -> Iterator[Renamed]:
     for row in rows:
-        if row.is_terminal or row.is_foreign or row.tool == row.plain == row.exact:
+        if row.failure or row.is_terminal or row.is_foreign or row.tool == row.plain == row.exact:
             continue
         reason = f"it {why_renamed(row.tool)}" if row.plain != row.tool else "it holds a special token of the policy"
         exact, plain, meta = (f"called {quoted(name)}" if name else "" for name in (row.exact, row.plain, row.meta))

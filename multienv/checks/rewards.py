@@ -5,15 +5,15 @@ Flow: `run` → here, with the declarations and the trainer's `args`.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from multienv.checks.findings import Code, Finding, Severity
+from multienv.checks.foreign import known_class
 from multienv.checks.looks import Mixture
 from multienv.checks.settings import TrainerFamily, family_of
-from multienv.rewards import weights_notice
+from multienv.errors import SpecError
+from multienv.rewards import acts_under, effective_shares, weights_notice
+from multienv.router.foreign import owns_reward
 from multienv.specs import EnvSpec, ForeignSpec
 
 
@@ -34,43 +34,73 @@ def check_weights(mixture: Mixture) -> Iterator[Finding]:
         message = f"reward_weight ({listed}) is not used: AsyncGRPOTrainer adds up all rewards with weight 1."
         yield Finding(Severity.WARNING, None, Code.REWARD_WEIGHT_IDLE, message, "Scale the rewards themselves.")
     elif args.reward_weights is None:
-        message = f"reward_weight ({listed}) is not used: args has no reward_weights."
+        message = f"reward_weight ({listed}) is not used: args has no reward_weights.{_shares(mixture, weights)}"
         fix = "Pass GRPOConfig(reward_weights=spec.reward_weights, ...)."
         yield Finding(Severity.WARNING, None, Code.REWARD_WEIGHT_IDLE, message, fix)
-    elif args.scale_rewards == "group" and args.multi_objective_aggregation == "sum_then_normalize":
+    elif not acts_under(args):
         yield Finding(
             Severity.WARNING,
             None,
             Code.REWARD_WEIGHT_IDLE,
             f'reward_weight ({listed}) has next to no effect with scale_rewards="group": a group holds one '
-            "environment, and its weight is divided out again.",
+            f"environment, and its weight is divided out again.{_shares(mixture, weights)}",
             'Set scale_rewards="batch" or "none", or multi_objective_aggregation="normalize_then_sum".',
         )
+
+
+def _shares(mixture: Mixture, weights: Mapping[str, float]) -> str:
+    """Say what the gradient's shares are without the weights and with them; nothing where they cannot be known."""
+    args, rows = mixture.args, mixture.num_rows
+    if rows.keys() != weights.keys():
+        return ""
+    length = args.max_completion_length or 1
+    lengths = dict.fromkeys(weights, length)
+    try:
+        idle, acting = (
+            effective_shares(factors, rows, lengths, args.loss_type)
+            for factors in (dict.fromkeys(weights, 1.0), weights)
+        )
+    except SpecError:  # a loss type that is not known here
+        return ""
+    return (
+        f" If every completion has max_completion_length={args.max_completion_length}, the shares of the gradient "
+        f"are {_percent(idle)} whatever the weights are; with weights that act, {_percent(acting)}."
+    )
+
+
+def _percent(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 
 def check_reward_sources(mixture: Mixture) -> Iterator[Finding]:
     """Name the environments that nothing scores."""
     if mixture.has_shared_rewards:
         return
-    for name, spec in mixture.specs.items():
-        is_scored = (
-            spec.use_environment_reward or bool(spec.reward_funcs) if isinstance(spec, EnvSpec) else _scored(spec)
+    fix = "Give it reward_funcs, or leave use_environment_reward at True; a TRL environment may have get_reward."
+    unscored = [name for name, spec in mixture.specs.items() if not _is_scored(spec)]
+    if len(unscored) == len(mixture.specs):
+        yield Finding(
+            Severity.ERROR,
+            None,
+            Code.NO_REWARD,
+            "nothing scores any rollout, so nothing can be learnt: no reward functions, and no used reward of its own, "
+            f"in {', '.join(unscored)}.",
+            fix,
         )
-        if not is_scored:
-            yield Finding(
-                Severity.NOTE,
-                name,
-                Code.NO_REWARD,
-                "nothing scores its rollouts: it has no reward functions, and no reward of its own is used.",
-                "Give it reward_funcs, or leave use_environment_reward at True; a TRL environment may have get_reward.",
-            )
+        return
+    for name in unscored:
+        yield Finding(
+            Severity.NOTE,
+            name,
+            Code.NO_REWARD,
+            "nothing scores its rollouts: it has no reward functions, and no reward of its own is used.",
+            fix,
+        )
 
 
-def _scored(spec: ForeignSpec) -> bool:
-    """Tell whether a foreign environment is scored; True where that can be known only by making or reading it."""
-    made: Any = spec.__dict__.get("environment_factory")
-    while isinstance(made, functools.partial):
-        made = made.func
-    if not isinstance(made, type):
-        return True
-    return inspect.isfunction(getattr(made, "get_reward", None)) or bool(spec.__dict__.get("reward_funcs", True))
+def _is_scored(spec: EnvSpec | ForeignSpec) -> bool:
+    """Tell whether an environment is scored; True where that can be known only by making or reading it."""
+    if isinstance(spec, EnvSpec):
+        return spec.use_environment_reward or spec.use_group_reward or bool(spec.reward_funcs)
+    cls = known_class(spec)
+    return cls is None or owns_reward(cls) or bool(spec.__dict__.get("reward_funcs", True))

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
+from multienv.checks.batches import check_rows, check_session_limits
 from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.foreign import check_foreign, check_foreign_tools
 from multienv.checks.looks import Look, Mixture, look_at
+from multienv.checks.metadata import check_metadata
 from multienv.checks.needed_secrets import check_secrets
 from multienv.checks.prompts import check_prompt
 from multienv.checks.rewards import check_reward_sources, check_weights
-from multienv.checks.servers import check_foreign, check_server, check_session, check_what_is_offered
+from multienv.checks.servers import check_server, check_session, check_tasks, check_what_is_offered
 from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
 from multienv.checks.signatures import check_names, check_signatures
 from multienv.checks.templates import check_template
@@ -25,9 +29,10 @@ EnvironmentCheck: TypeAlias = Callable[[Look, Mixture], Iterable[Finding]]
 """Judges what one ORS environment answered."""
 
 MixtureCheck: TypeAlias = Callable[[Mixture], Iterable[Finding]]
-"""Judges what can be said without asking any environment."""
+"""Judges the declarations, the configuration, and how many rows there are."""
 
 ENVIRONMENT_CHECKS: Final[tuple[EnvironmentCheck, ...]] = (
+    check_tasks,
     check_session,
     check_what_is_offered,
     check_secrets,
@@ -47,10 +52,14 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
     check_version,
     check_columns,
     check_tool_limits,
+    check_rows,
+    check_session_limits,
     check_weights,
     check_reward_sources,
     check_policy,
     check_foreign,
+    check_foreign_tools,
+    check_metadata,
 )
 """Made once."""
 
@@ -68,13 +77,14 @@ def run_checks(mixture: Mixture) -> list[Finding]:
 
 
 def _findings(mixture: Mixture) -> Iterator[Finding]:
-    for check in MIXTURE_CHECKS:
-        yield from _contained(check.__name__, None, functools.partial(check, mixture))
+    looks: list[Look] = []
     try:
         looks = look_at(mixture.clients)
+        mixture = replace(mixture, outlines={look.name: look.outline for look in looks if look.outline is not None})
     except Exception as error:  # noqa: BLE001 - see `_contained`
         yield _failed("look_at", None, error)
-        return
+    for check in MIXTURE_CHECKS:
+        yield from _contained(check.__name__, None, functools.partial(check, mixture))
     for look in looks:
         if look.failure is not None:
             yield from check_server(look)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multienv.checks.findings import Code, Finding, Severity, sentence
+from multienv.checks.findings import Code, Finding, Severity, advised
 from multienv.checks.looks import Look, Mixture
 from multienv.errors import (
     AuthenticationError,
@@ -16,51 +16,69 @@ from multienv.errors import (
     ServerError,
     ServerUnreachableError,
     SpecError,
+    TaskIndexError,
     UnknownEnvironmentError,
 )
+from multienv.specs import TargetKind
 
 _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
     # The first that fits; subclasses come before what they are kinds of.
     (OrderError, Code.CLOSED, "Make a new MultiEnvSpec."),
     (AuthenticationError, Code.SERVER_REFUSES_KEY, "Give the environment's own key: EnvSpec(..., api_key=...)."),
     (UnknownEnvironmentError, Code.UNKNOWN_ENVIRONMENT, "Set env_name= to one the server holds."),
+    (TaskIndexError, Code.DECLARATION_WRONG, "Correct EnvSpec(indices=...)."),
     (SpecError, Code.DECLARATION_WRONG, "Correct the EnvSpec."),
     (ServerUnreachableError, Code.SERVER_UNREACHABLE, "Start the server, or correct the target."),
     (ServerError, Code.SERVER_ANSWERS_WRONGLY, "See the server's log; multienv.testing.check_environment says more."),
 )
 
+_CORRECT_THE_CLASS: Final = "Correct the class; multienv.testing.check_environment says more."
+
 
 def check_server(look: Look) -> Iterator[Finding]:
     """Say why nothing is known of an environment."""
-    error = look.failure
+    if look.failure is not None:
+        yield _why(look, look.failure)
+
+
+def check_tasks(look: Look, _mixture: Mixture) -> Iterator[Finding]:
+    """Say what of the declared tasks the server does not have."""
+    if look.tasks_failure is not None:
+        yield _why(look, look.tasks_failure)
+    declared, outline = look.spec.num_tasks, look.outline
+    if outline is not None and declared is not None and declared > outline.split_size:
+        yield look.finding(
+            Severity.NOTE,
+            Code.FEWER_TASKS,
+            f"num_tasks={declared}, and split {look.spec.split!r} has {outline.split_size}; it trains on all of them.",
+        )
+
+
+def _why(look: Look, error: Exception) -> Finding:
     for kind, code, fix in _CAUSES:
         if isinstance(error, kind):
-            yield look.finding(Severity.ERROR, code, sentence(error), fix)
-            return
-    yield look.finding(
+            is_class = code is Code.SERVER_ANSWERS_WRONGLY and look.spec.kind is TargetKind.IN_PROCESS
+            return look.finding(Severity.ERROR, code, *advised(error, _CORRECT_THE_CLASS if is_class else fix))
+    return look.finding(
         Severity.ERROR,
         Code.CHECK_FAILED,
         f"the environment could not be asked anything: {type(error).__name__}: {error}",
     )
 
 
-def check_foreign(mixture: Mixture) -> Iterator[Finding]:
-    """Say which foreign environments are closed; nothing else can be said of them without making an instance."""
-    for name, foreign in mixture.foreign.items():
-        try:
-            foreign.check_open()
-        except OrderError as error:
-            yield Finding(Severity.ERROR, name, Code.CLOSED, sentence(error), "Make a new MultiEnvSpec.")
-
-
 def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
     """Say why the session of the first declared task could not be had."""
     if look.session_failure is not None:
+        is_class = look.spec.kind is TargetKind.IN_PROCESS
+        said, fix = advised(
+            look.session_failure, f"{'Correct the class, or check' if is_class else 'Check'} secrets and limits."
+        )
         yield look.finding(
             Severity.ERROR,
             Code.SESSION_FAILED,
-            f"the session of task {look.index} in split {look.spec.split!r} failed: {sentence(look.session_failure)}",
-            "Check split, indices, secrets and limits; its prompt was not looked at.",
+            f"the session of task {look.index} in split {look.spec.split!r} failed, and its prompt was not looked at: "
+            f"{said}",
+            fix,
         )
 
 

@@ -54,6 +54,8 @@ def as_text(report: ToolsReport) -> str:
 
 
 def _cells(row: ToolRow) -> tuple[str, ...]:
+    if row.failure:
+        return (row.environment, row.failure, "-", "-", "-")
     if row.is_terminal:
         return (row.environment, f"{quoted(row.tool)} (terminal)", "not shown", "not shown", "not shown")
     return (row.environment, *(quoted(name) if name else "-" for name in (row.tool, row.exact, row.plain, row.meta)))

@@ -20,9 +20,8 @@ def check_policy(mixture: Mixture) -> Iterator[Finding]:
             Severity.NOTE,
             None,
             Code.POLICY_UNKNOWN,
-            "the policy is not known yet: its special tokens in tools, prompts and results are not kept text, its chat "
-            "template was not looked at, and pictures are left out.",
-            "MultiEnvGRPOTrainer and make_concurrent say who it is; elsewhere call spec.present_to(tokenizer) first.",
+            "no tokenizer is known yet, so special tokens, pictures and the chat template were not checked.",
+            "Call spec.present_to(tokenizer), or build a MultiEnvGRPOTrainer first.",
         )
 
 

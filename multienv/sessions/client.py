@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from multienv.sessions.ledger import Ledger, LiveSession, termination, time_is_u
 from multienv.sessions.loop import session_loop, within
 from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Source
-from multienv.sessions.tasks import read_tasks
+from multienv.sessions.tasks import Outline, read_outline, read_tasks
 from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
 from multienv.types import Task, ToolListing
@@ -139,10 +139,20 @@ class EnvironmentClient:
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
         source = await self._connected()
-        tasks = await self._in_time(self._read_tasks(source))
+        tasks = await self._in_time(self._read_catalogue(source, read_tasks))
         indices = frozenset(task.index for task in tasks)
         server = server_identity(self.spec.target)
         return tasks, TaskSet(self.name, server, source.environment, self.spec.split, indices)
+
+    async def fetch_outline(self) -> Outline:
+        """Fetch how many tasks there are, and the first declared one.
+
+        Raises:
+            SpecError: The declaration does not fit the server: split, index, empty list.
+            ServerError: The server cannot be reached, or answers wrongly or not in time.
+        """
+        source = await self._connected()
+        return await self._in_time(self._read_catalogue(source, read_outline))
 
     async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
         seconds = self.spec.limits.open_timeout_s
@@ -151,11 +161,11 @@ class EnvironmentClient:
         except TimeoutError:
             raise time_is_up(self.name, "no answer", seconds, "open_timeout_s") from None
 
-    async def _read_tasks(self, source: Source) -> list[Task]:
+    async def _read_catalogue(self, source: Source, read: Callable[..., Coroutine[Any, Any, T]]) -> T:
         spec = self.spec
         try:
             async with source.catalogue() as catalogue:
-                return await read_tasks(catalogue, spec.split, num_tasks=spec.num_tasks, indices=spec.indices)
+                return await read(catalogue, spec.split, num_tasks=spec.num_tasks, indices=spec.indices)
         except MultiEnvError as error:
             if error.environment is not None:
                 raise

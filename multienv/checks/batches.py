@@ -1,0 +1,70 @@
+"""Decides what is said about a batch: whether there are rows enough for one, and sessions enough for its rollouts.
+
+Flow: `run` → here, with the number of rows of each environment and the trainer's `args`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from multienv.checks.findings import Code, Finding, Severity
+from multienv.checks.looks import Mixture
+from multienv.checks.settings import TrainerFamily, family_of
+
+
+def check_rows(mixture: Mixture) -> Iterator[Finding]:
+    """Say so if the dataset is too small for one batch.
+
+    Source:
+        `RepeatSampler`, as `GRPOTrainer._get_train_sampler` makes it: chunks of `generation_batch_size //
+        num_generations` different rows, of which those that are not full are dropped.
+    """
+    args = mixture.args
+    if family_of(args) is not TrainerFamily.GRPO or mixture.num_rows.keys() != mixture.specs.keys():
+        return
+    num_rows, num_prompts = sum(mixture.num_rows.values()), args.generation_batch_size // args.num_generations
+    if num_rows < num_prompts:
+        yield Finding(
+            Severity.ERROR,
+            None,
+            Code.TOO_FEW_ROWS,
+            f"the mixture has {num_rows} rows, and each generation batch takes {num_prompts} different ones "
+            f"(generation_batch_size={args.generation_batch_size}, num_generations={args.num_generations}); TRL drops "
+            "a batch that is not full, so nothing would be trained.",
+            "Declare more tasks, lower per_device_train_batch_size or steps_per_generation, or raise num_generations.",
+        )
+
+
+def check_session_limits(mixture: Mixture) -> Iterator[Finding]:
+    """Say where a batch can need more sessions at once than a limit allows.
+
+    A batch is shuffled out of all environments, so in the worst case as many of its rollouts are of one environment as
+    its rows allow. The limits are shared among the processes of the run.
+    """
+    args = mixture.args
+    if family_of(args) is not TrainerFamily.GRPO:
+        return
+    num_rollouts = args.per_device_train_batch_size * args.steps_per_generation
+    needed: dict[str, int] = {}
+    for name in mixture.clients:
+        rows = mixture.num_rows.get(name)
+        needed[name] = num_rollouts if rows is None else min(num_rollouts, rows * args.num_generations)
+    limits: list[tuple[str | None, str, int, int | None]] = [
+        (name, "limits.max_sessions", need, mixture.clients[name].spec.limits.max_sessions)
+        for name, need in needed.items()
+    ]
+    need = min(num_rollouts, sum(needed.values()))
+    limits.append((None, "the mixture's max_sessions", need, mixture.max_sessions))
+    num_ranks = max(args.world_size, 1)
+    shared = f" shared by {num_ranks} processes" if num_ranks > 1 else ""
+    for owner, what, need, limit in limits:
+        if limit is not None and need > max(1, limit // num_ranks):
+            yield Finding(
+                Severity.WARNING,
+                owner,
+                Code.SESSION_LIMIT,
+                f"a batch has {num_rollouts} rollouts in each process (per_device_train_batch_size="
+                f"{args.per_device_train_batch_size}, steps_per_generation={args.steps_per_generation}) and can need "
+                f"{need} sessions at once, and {what} is {limit}{shared}; such a batch ends the run.",
+                f"Raise it to {need * num_ranks}, or lower per_device_train_batch_size or steps_per_generation.",
+            )
