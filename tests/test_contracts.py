@@ -233,6 +233,17 @@ def test_the_sdk_runs_environments_through_these_functions() -> None:
     assert ClimbEnvironment.name() == "ClimbEnvironment"
 
 
+def test_the_sdk_keeps_tasks_and_their_locks_on_the_class_and_finds_its_parents() -> None:
+    from openreward.environments import Environment
+
+    from multienv.sessions import classes
+
+    text = source(Environment._list_tasks_cached)
+    for name in (classes.TASKS, classes.LOCKS):
+        assert f"if not hasattr(cls, '{name}'):\n            cls.{name}: dict[str, " in text
+    assert "async with cls._tasks_cache_locks[split]:" in text
+
+
 @pytest.mark.parametrize("name", ["openreward", "aiohttp"])
 def test_every_exception_of_the_outside_has_a_meaning(name: str) -> None:
     import aiohttp
