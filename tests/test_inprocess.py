@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import pytest
-from openreward.environments import JSONObject
+from openreward.environments import JSONObject, TextBlock, ToolOutput, tool
 
-from multienv import EnvSpec, MultiEnvSpec
-from tests.support.environments import EchoEnvironment
+from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec
+from multienv.sessions.quiet import LEVELS
+from tests.support.environments import EchoEnvironment, EchoParams
+from tests.support.fakes import said
 
 
 def made_anew(cls: type) -> Any:
@@ -101,3 +106,65 @@ def test_a_subclass_trains_on_its_own_tasks_after_its_parents_were_read() -> Non
         assert rows(spec) == ["child/train/0"]
         rollout: Any = spec.environment_factory["child"]()
         assert rollout.reset(task_index=0) == "Echo 'sun' to win."
+
+
+@pytest.mark.parametrize("reward", ["nan", "inf"])
+def test_a_reward_that_is_no_finite_number_fails_the_episode(reward: str) -> None:
+    class Unsound(EchoEnvironment):
+        @tool
+        async def earn(self, params: EchoParams) -> ToolOutput:
+            """Earn what is named."""
+            return ToolOutput(blocks=[TextBlock(text="earned")], reward=float(params.text), finished=True)
+
+    with MultiEnvSpec({"env": Unsound}) as spec:
+        rollout: Any = spec.environment_factory["env"]()
+        rollout.reset(task_index=0)
+        with pytest.warns(RuntimeWarning, match=f"a step reward of {reward}"):
+            told = said(rollout.earn, text=reward)
+        assert told.startswith("The environment failed")
+        assert (rollout.episode.status, rollout.reward, rollout.finished) == (EpisodeStatus.FAILED, None, False)
+        rollout.reset(task_index=0)
+        rollout.earn(text="0.5")
+        assert (rollout.episode.status, rollout.reward) == (EpisodeStatus.FINISHED, 0.5)
+
+
+PLAYS_ONE_EPISODE = """
+from multienv import MultiEnvSpec
+from multienv.sessions.quiet import LEVELS
+from tests.support.environments import EchoEnvironment
+
+with MultiEnvSpec({"env": EchoEnvironment}) as spec:
+    rollout = spec.environment_factory["env"]()
+    rollout.reset(task_index=0)
+    print(rollout.echo(text="hello"), rollout.reward)
+if IS_SERVED:
+    from tests.support.servers import ORSServer
+
+    with ORSServer([EchoEnvironment]) as server, MultiEnvSpec({"env": server.url}) as spec:
+        rollout = spec.environment_factory["env"]()
+        rollout.reset(task_index=0)
+        rollout.echo(text="hello")
+"""
+
+
+def printed(*, is_served: bool, **levels: str) -> str:
+    variables = {name: value for name, value in os.environ.items() if name not in LEVELS} | levels
+    script = f"IS_SERVED = {is_served}\n{PLAYS_ONE_EPISODE}"
+    if is_served:  # the support module for servers silences the SDK where nothing is set
+        variables["OPENREWARD_LOG_LEVEL"] = ""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50, env=variables
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("is_served", "levels", "num_lines"),
+    [(False, {}, 0), (False, {"OPENREWARD_LOG_LEVEL": "INFO"}, 1), (False, {"LOG_LEVEL": "info"}, 1), (True, {}, 1)],
+)
+def test_only_a_user_who_asks_or_a_server_has_tool_calls_printed(
+    is_served: bool, levels: dict[str, str], num_lines: int
+) -> None:
+    text = printed(is_served=is_served, **levels)
+    assert text.count("tool_call_completed") == num_lines
+    assert num_lines or text == "match 1.0\n"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from openreward.environments import Environment, Toolset
 from openreward.environments.session import call_session_tool, list_session_tools
-from openreward.environments.types import GroupCandidate
+from openreward.environments.types import GroupCandidate, RunToolSuccess
 from openreward.environments.utils import run_user_callable
 
 from multienv.errors import MultiEnvError, ServerError, SessionError
@@ -27,11 +27,14 @@ from multienv.sessions.candidates import parse_scores
 from multienv.sessions.classes import give_back, take_loop
 from multienv.sessions.keys import masked, plain_secrets, secret_values
 from multienv.sessions.loop import EventLoopThread
+from multienv.sessions.quiet import begin_quiet, hush
 from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec
 from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput, ToolRefused
 
 T = TypeVar("T")
+
+hush()
 
 
 class InProcessSource:
@@ -166,12 +169,15 @@ class InProcessSession:
             ToolRefused: The policy's own mistake; the session lives.
         """
 
-        async def call() -> Any:
+        async def call() -> ToolOutput:
             await self._ready()
             result = await call_session_tool(self._environment, self._toolset, tool, through_json(arguments))
-            return json.loads(result.model_dump_json())
+            answer = json.loads(result.model_dump_json())
+            if isinstance(result.root, RunToolSuccess):
+                answer["output"]["reward"] = result.root.output.reward  # pydantic writes null for NaN and infinity
+            return parse_output(answer)
 
-        return parse_output(await self._source.run(call(), f"calling tool {tool!r}"))
+        return await self._source.run(call(), f"calling tool {tool!r}")
 
     async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
         """Return one score per candidate, in order."""
@@ -239,7 +245,8 @@ def through_json(value: Any) -> Any:
 
 
 async def _contained(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Keep an attempt to leave the process from ending the environment's loop instead."""
+    """Run it quietly, and keep an attempt to leave the process from ending the class's loop instead."""
+    begin_quiet()
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:
