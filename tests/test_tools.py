@@ -99,6 +99,13 @@ def test_a_method_leaves_out_a_null_that_only_stands_for_nothing(
         assert session.calls[-1] == ("draw", {"x": 2, "radius": 0.5})
 
 
+@pytest.mark.parametrize("name", ["Args", "Returns", "Raises", "myArgs"])
+def test_a_parameter_named_as_a_section_of_docstrings_is_shown_under_another_name(name: str) -> None:
+    tool = ToolSpec("t", "d", {"properties": {"a": {"type": "integer"}, name: {"type": "integer"}}, "required": []})
+    shown = get_json_schema(bind_tools([tool], taken=())[0].method)["function"]
+    assert list(shown["parameters"]["properties"]) == ["a", f"{name}_"]
+
+
 def test_what_a_call_lacks_besides_is_still_told_where_a_null_is_left_out() -> None:
     schema = {"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x"], "minProperties": 2}
     session = ScriptedSession(iter(()))

@@ -89,7 +89,8 @@ def _bind(published_tool: ToolSpec, name: str, spelling: Spelling) -> BoundTool:
     )
     properties = tool.input_schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
-    parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS, suffix="_")
+    sections = {name for name in map(str, properties) if name.endswith(tuple(_SECTION_NAMES))}
+    parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS | sections, suffix="_")
     published = {shown: name for name, shown in parameters.items()}
     check = ArgumentCheck(tool.input_schema)
 
