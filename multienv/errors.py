@@ -146,6 +146,17 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
         >>> nearest("wrodle", ["seta", "wordle"])
         " (did you mean 'wordle'?)"
     """
+    found = nearest_name(wrong, known)
+    return "" if found is None else f" (did you mean {found!r}?)"
+
+
+def nearest_name(wrong: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is close to a wrong one, or None.
+
+    Example:
+        >>> nearest_name("color", ["size", "colour"])
+        'colour'
+    """
     by_fold = {name.casefold(): name for name in known}
     matches = difflib.get_close_matches(wrong.casefold(), by_fold, n=1)
-    return f" (did you mean {by_fold[matches[0]]!r}?)" if matches else ""
+    return by_fold[matches[0]] if matches else None

@@ -366,7 +366,16 @@ class MultiEnvSpec:
             chat_template: The template the trainer uses instead of the tokenizer's own.
             has_conversations: True for a trainer that puts an environment's conversation into the prompt message by
                 message; otherwise it is one user message.
+
+        Raises:
+            SpecError: It is no tokenizer and no processor, such as the name of one.
         """
+        if not hasattr(processing_class, "apply_chat_template"):
+            shown = repr(processing_class) if isinstance(processing_class, str) else type(processing_class).__name__
+            raise SpecError(
+                f"present_to got {shown}, which has no apply_chat_template; accepted: the policy's tokenizer or "
+                "processor. Load it first, as in spec.present_to(AutoTokenizer.from_pretrained('Qwen/Qwen3-4B'))"
+            )
         reserved = reserved_texts(processing_class, chat_template)
         has_images = getattr(processing_class, "image_processor", None) is not None
         self._presentation.show_to(reserved, has_images=has_images)

@@ -188,14 +188,15 @@ GOOD: dict[str, Any] = {"path": "x"}
         (GOOD | {"flags": {"a b": 1}}, """argument 'flags["a b"]': 1 is not accepted; accepted: true or false"""),
         (
             {"pth": "x"},
-            (
-                "unknown argument 'pth' (did you mean 'path'?); accepted: path, mode, count, share, edits, note, "
-                "lines, name and 2 more (and 1 more problem)"
-            ),
+            "argument 'path' is missing; it must be a string ('pth' is not a parameter)",
         ),
         (
             {"path": 1, "mode": 2, "count": ""},
-            "argument 'path': 1 is not accepted; accepted: a string (and 2 more problems)",
+            (
+                """argument 'path': 1 is not accepted; accepted: a string. Also: argument 'mode': 2 is not accepted; """
+                """accepted: one of "a", "b". Also: argument 'count': "" is not accepted; accepted: an integer, """
+                "at least 1, at most 10"
+            ),
         ),
         (GOOD | {"count": float("nan")}, "argument 'count': NaN is no JSON number; accepted: a finite number"),
         (
@@ -206,6 +207,55 @@ GOOD: dict[str, Any] = {"path": "x"}
 )
 def test_a_violation_names_the_parameter_and_what_is_accepted(arguments: dict[str, Any], expected: str) -> None:
     assert complaint(EDIT, arguments) == expected
+
+
+PAINT: dict[str, Any] = {
+    "properties": {"colour": {"enum": ["red", "blue"]}, "size": {"type": "integer"}},
+    "required": ["colour", "size"],
+}
+RED = """argument 'colour' is missing; it must be one of "red", "blue\""""
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"color": "red", "size": 1}, f"{RED} ('color' is not a parameter)"),
+        (
+            {"color": "red"},
+            f"{RED} ('color' is not a parameter). Also: argument 'size' is missing; it must be an integer",
+        ),
+        ({"size": "big"}, f"{RED}. Also: argument 'size': \"big\" is not accepted; accepted: an integer"),
+    ],
+)
+def test_a_misspelt_name_is_told_with_the_parameter_that_is_missing(
+    is_closed: bool, arguments: dict[str, Any], expected: str
+) -> None:
+    schema = PAINT | ({"additionalProperties": False} if is_closed else {})
+    assert complaint(schema, arguments) == expected
+    assert complaint({"properties": {"inner": schema}}, {"inner": arguments}) == (
+        expected.replace("argument '", "argument 'inner.").replace("not a parameter", "not known there")
+    )
+
+
+def test_a_name_that_may_be_meant_as_it_is_is_not_called_misspelt() -> None:
+    names: list[dict[str, Any]] = [{"additionalProperties": {"type": "string"}}, {"patternProperties": {"^col": {}}}]
+    for free in names:
+        assert complaint(PAINT | free, {"color": "red", "size": 1}) == RED
+
+
+def test_three_problems_are_told_and_the_others_counted_as_far_as_there_is_room() -> None:
+    schema = {"properties": {name: {"type": "integer"} for name in "abcde"}}
+    words = [f"argument '{name}': \"x\" is not accepted; accepted: an integer" for name in "abcde"]
+    for num_wrong in range(1, 6):
+        others = {4: " (and 1 more problem)", 5: " (and 2 more problems)"}.get(num_wrong, "")
+        given = dict.fromkeys("abcde"[:num_wrong], "x")
+        assert complaint(schema, given) == ". Also: ".join(words[: min(num_wrong, 3)]) + others
+    long = {"properties": {name * 50: {"enum": [name * 50] * 3} for name in "abcde"}}
+    found = complaint(long, dict.fromkeys((name * 50 for name in "abcde"), 1))
+    assert found.startswith(f"argument '{'a' * 50}': 1 is not accepted")
+    assert found.endswith(" (and 4 more problems)")
+    assert len(found) <= 400
 
 
 @pytest.mark.parametrize(

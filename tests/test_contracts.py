@@ -233,6 +233,29 @@ def test_the_sdk_runs_environments_through_these_functions() -> None:
     assert ClimbEnvironment.name() == "ClimbEnvironment"
 
 
+def test_the_sdk_keeps_tasks_and_their_locks_on_the_class_and_finds_its_parents() -> None:
+    from openreward.environments import Environment
+
+    from multienv.sessions import classes
+
+    text = source(Environment._list_tasks_cached)
+    for name in (classes.TASKS, classes.LOCKS):
+        assert f"if not hasattr(cls, '{name}'):\n            cls.{name}: dict[str, " in text
+    assert "async with cls._tasks_cache_locks[split]:" in text
+
+
+def test_the_sdk_logs_tool_calls_through_a_name_of_its_module_at_a_level_read_on_import() -> None:
+    from openreward import log_utils
+    from openreward.environments import Environment, environment
+
+    from multienv.sessions.quiet import LEVELS
+
+    assert 'logger.info("tool_call_completed", tool=name' in source(Environment._run_tool_fn)
+    assert source(environment).count("logger.info(") == 1
+    text = source(log_utils._resolve_log_level)
+    assert " or ".join(f'os.environ.get("{name}")' for name in LEVELS) in text
+
+
 @pytest.mark.parametrize("name", ["openreward", "aiohttp"])
 def test_every_exception_of_the_outside_has_a_meaning(name: str) -> None:
     import aiohttp

@@ -139,6 +139,13 @@ def test_a_refused_connection_fails_within_two_seconds(host: str) -> None:
     assert time.monotonic() - started < 2.5
 
 
+def test_https_at_a_server_that_speaks_http_is_answered_with_the_right_target(echo_server: ORSServer) -> None:
+    url = echo_server.url.replace("http://", "https://")
+    advice = f"the server speaks http; write {echo_server.url}$"
+    with one(url) as spec, pytest.raises(errors.ServerUnreachableError, match=advice):
+        _ = spec.train_dataset
+
+
 def test_an_unknown_host_fails_within_two_seconds() -> None:
     started = time.monotonic()
     with one("http://no-such-host.invalid:8000") as spec, pytest.raises(errors.ServerUnreachableError, match="env"):

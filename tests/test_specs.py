@@ -17,6 +17,17 @@ from tests.support.environments import EchoEnvironment
 SECRET = "sk-very-secret"
 
 
+class Guess:
+    """A TRL environment class."""
+
+    def reset(self, **row: Any) -> str:
+        return "Guess."
+
+
+class Clueless:
+    """A class of neither kind."""
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -31,6 +42,8 @@ SECRET = "sk-very-secret"
         (f"https://user:{SECRET}@host", ["credentials", "api_key"]),
         (7, ["of type int", "catalogue name"]),
         (int, ["type", "Environment"]),
+        (Guess, ["class Guess is a TRL environment class", "to the mapping directly, or as ForeignSpec(Guess)"]),
+        (EchoEnvironment(), ["instance of EchoEnvironment; give the class EchoEnvironment, not an instance"]),
     ],
 )
 def test_a_target_that_is_none_is_explained(target: Any, words: list[str]) -> None:
@@ -152,6 +165,23 @@ def test_a_value_of_another_kind_is_refused_with_the_kinds_that_are_not() -> Non
         declare({"x": 3})
     with pytest.raises(errors.SpecError, match="environment 'x': EnvSpec: target 'nonsense'"):
         declare({"x": "nonsense"})
+    with pytest.raises(errors.SpecError, match="environment 'x' is class Clueless, which is neither .* 'reset'; acc"):
+        declare({"x": Clueless})
+
+
+@pytest.mark.parametrize("cls", [EchoEnvironment, Guess])
+def test_an_instance_in_the_place_of_its_class_is_refused(cls: type) -> None:
+    declare({"x": cls})
+    with pytest.raises(errors.SpecError, match=f"'x' is an instance of {cls.__name__}; give the class {cls.__name__}"):
+        declare({"x": cls()})
+
+
+@pytest.mark.parametrize("policy", ["Qwen/Qwen3-4B", None, object()])
+def test_the_policy_is_named_by_what_renders_its_prompts(policy: Any) -> None:
+    with MultiEnvSpec({"x": EchoEnvironment}) as spec, pytest.raises(errors.SpecError) as caught:
+        spec.present_to(policy)
+    assert (repr(policy) if isinstance(policy, str) else type(policy).__name__) in str(caught.value)
+    assert "apply_chat_template; accepted: the policy's tokenizer or processor. Load it first" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,64 @@ def test_every_tool_is_bound_with_its_parameters_and_sends_exactly_what_is_given
         arguments = {name: data.draw(json_scalars) for name in given_names}
         num_sent = len(session.calls)
         text = said(methods[tool.name], **{tool.parameters[name]: value for name, value in arguments.items()})
-        if complaint := ArgumentCheck(tool.spec.input_schema).complaint(arguments):
+        check = ArgumentCheck(tool.spec.input_schema)
+        arguments = check.without_empty(arguments)
+        if complaint := check.complaint(arguments):
             assert (text, len(session.calls)) == (complaint, num_sent)
         else:
             assert session.calls[num_sent:] == [(tool.spec.name, arguments)]
+
+
+_NULLABLE: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("radius", "required", "expected"),
+    [
+        ({"type": "number"}, [], {"x": 1}),
+        ({"$ref": "#/$defs/Length"}, [], {"x": 1}),
+        (_NULLABLE, [], {"x": 1, "radius": None}),
+        ({}, [], {"x": 1, "radius": None}),
+        ({"type": "number"}, ["radius"], "argument 'radius': null is not accepted; accepted: a number"),
+    ],
+)
+def test_a_method_leaves_out_a_null_that_only_stands_for_nothing(
+    radius: dict[str, Any], required: list[str], expected: Any
+) -> None:
+    schema = {
+        "properties": {"x": {"type": "integer"}, "radius": radius},
+        "required": ["x", *required],
+        "$defs": {"Length": {"type": "number"}},
+    }
+    session = ScriptedSession(iter(()))
+    listing = ToolListing((ToolSpec("draw", "Draw.", schema),))
+    adapter: Any = make_factory(Route("env", "train", listing, lambda _: ready(session)))()
+    adapter.reset(task_index=0)
+    text = said(adapter.draw, x=1, radius=None)
+    if isinstance(expected, str):
+        assert (text, session.calls) == (expected, [])
+    else:
+        assert session.calls == [("draw", expected)]
+    if not required:
+        adapter.draw(x=2, radius=0.5)
+        assert session.calls[-1] == ("draw", {"x": 2, "radius": 0.5})
+
+
+@pytest.mark.parametrize("name", ["Args", "Returns", "Raises", "myArgs"])
+def test_a_parameter_named_as_a_section_of_docstrings_is_shown_under_another_name(name: str) -> None:
+    tool = ToolSpec("t", "d", {"properties": {"a": {"type": "integer"}, name: {"type": "integer"}}, "required": []})
+    shown = get_json_schema(bind_tools([tool], taken=())[0].method)["function"]
+    assert list(shown["parameters"]["properties"]) == ["a", f"{name}_"]
+
+
+def test_what_a_call_lacks_besides_is_still_told_where_a_null_is_left_out() -> None:
+    schema = {"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x"], "minProperties": 2}
+    session = ScriptedSession(iter(()))
+    listing = ToolListing((ToolSpec("draw", "Draw.", schema),))
+    adapter: Any = make_factory(Route("env", "train", listing, lambda _: ready(session)))()
+    adapter.reset(task_index=0)
+    assert "argument 'x': null is not accepted" in said(adapter.draw, x=None, y=None)
+    assert "at least 2 entries" in said(adapter.draw, x=1, y=None)
 
 
 @given(st.lists(nasty_names, unique=True, max_size=8), st.sets(st.sampled_from(["reset", "self", "reward"])))

@@ -259,6 +259,11 @@ def test_what_contradicts_is_refused(nasty_server: ORSServer, tmp_path: Path) ->
         MultiEnvGRPOTrainer("model", spec={})  # type: ignore[arg-type]
     with MultiEnvSpec({"nasty": nasty_server.url}) as spec, pytest.raises(errors.SpecError, match="both have nasty"):
         MultiEnvGRPOTrainer("model", spec=spec, environment_factory={"nasty": object})
+    with MultiEnvSpec({"nasty": nasty_server.url}) as spec, pytest.raises(errors.SpecError, match="own nasty; spec=.*"):
+        MultiEnvGRPOTrainer("model", spec=spec, **spec.trainer_kwargs())
+    with MultiEnvSpec({"nasty": nasty_server.url}) as spec, MultiEnvSpec({"nasty": nasty_server.url}) as other:
+        with pytest.raises(errors.SpecError, match="both have nasty"):
+            MultiEnvGRPOTrainer("model", spec=spec, environment_factory=other.environment_factory)
 
 
 def test_a_trl_with_other_seams_is_named_and_left_to_itself(

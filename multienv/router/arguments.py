@@ -28,6 +28,7 @@ _COST_OF_CHECK: Final = 20_000
 _COST_OF_SCHEMA: Final = 100_000
 _CHARACTERS_AT_NO_PRICE: Final = 10_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_PARAMETERS_ALONE: Final = ("$schema", "$id", "id", "$defs", "definitions", "properties")
 _IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 
 
@@ -74,14 +75,45 @@ class ArgumentCheck:
         if isinstance(self._prepared, str):
             return None
         try:
-            size = len(json.dumps(arguments := dict(arguments)))
+            json.dumps(arguments := dict(arguments))  # what JSON cannot write is not ours to judge
             if found := no_json_number(arguments):
                 return found
-            start_spending(_COST_OF_CHECK, price=1 + (size + self._size) // _CHARACTERS_AT_NO_PRICE)
-            errors = list(self._prepared.iter_errors(arguments))
+            errors = self._errors(arguments)
             return put_in_words(errors, self._schema) if errors else None
         except Exception:  # noqa: BLE001 - whatever a foreign schema makes fail here, the server decides
             return None
+
+    def without_empty(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave out what is null where the parameter is optional and does not accept null: it can mean nothing else.
+
+        Example:
+            >>> ArgumentCheck({"properties": {"x": {"type": "integer"}, "y": {}}}).without_empty({"x": None, "y": None})
+            {'y': None}
+        """
+        required = self._schema.get("required")
+        required = required if isinstance(required, list) else ()
+        nulls = {name: None for name, value in arguments.items() if value is None and name not in required}
+        refused = self._parameters_alone.refused(nulls) if nulls else ()
+        return {name: value for name, value in arguments.items() if name not in refused}
+
+    def refused(self, arguments: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names of the arguments that the schema does not accept; none where that cannot be said here."""
+        if isinstance(self._prepared, str):
+            return frozenset()
+        try:
+            return frozenset(str(error.path[0]) for error in self._errors(dict(arguments)) if error.path)
+        except Exception:  # noqa: BLE001 - whatever a foreign schema makes fail here, the server decides
+            return frozenset()
+
+    def _errors(self, arguments: dict[str, Any]) -> list[Any]:
+        size = len(json.dumps(arguments))
+        start_spending(_COST_OF_CHECK, price=1 + (size + self._size) // _CHARACTERS_AT_NO_PRICE)
+        return list(self._prepared.iter_errors(arguments))
+
+    @functools.cached_property
+    def _parameters_alone(self) -> ArgumentCheck:
+        """The check of each parameter by itself, without what must be given, and what together."""
+        return ArgumentCheck({key: value for key, value in self._schema.items() if key in _PARAMETERS_ALONE})
 
     @functools.cached_property
     def _size(self) -> int:

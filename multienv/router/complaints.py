@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from jsonschema import ValidationError
 
-from multienv.errors import nearest
+from multienv.errors import nearest, nearest_name
 
 _LONGEST: Final = 400
+_MOST_SAID: Final = 3
 _LONGEST_ACCEPTED: Final = 200
 _LONGEST_VALUE: Final = 60
 _LONGEST_NAME: Final = 60
@@ -64,10 +65,10 @@ _SAID: Final = {
 
 
 def put_in_words(errors: Sequence[ValidationError], root: Any) -> str:
-    """Say the most useful of the errors of one validation in a short sentence.
+    """Say the most useful of the errors of one validation, up to three, each in a short sentence.
 
     An error nearer to the top of the arguments comes first; beside each other, an unknown name comes before a missing
-    one, for it often is the missing one misspelt.
+    one. An unknown name that is a missing one misspelt is told with it.
 
     Args:
         errors: The errors, at least one.
@@ -76,9 +77,20 @@ def put_in_words(errors: Sequence[ValidationError], root: Any) -> str:
     Returns:
         At most 400 characters.
     """
-    num_others = len({(*error.path, error.message if error.validator in _RANKS else None) for error in errors}) - 1
-    more = f" (and {num_others} more problem{'s' if num_others > 1 else ''})" if num_others else ""
-    return _short(_sentence(_closest(_first(errors)), root), _LONGEST - len(more)) + more
+    problems = _problems(errors)
+    text = ""
+    for num_said, error in enumerate(problems[:_MOST_SAID]):
+        sentence = _sentence(_closest(error), root)
+        said = f"{text}. Also: {sentence}" if text else sentence
+        room = _LONGEST - len(_more(len(problems) - num_said - 1))
+        if text and len(said) > room:
+            return text + _more(len(problems) - num_said)
+        text = _short(said, room)
+    return text + _more(len(problems) - _MOST_SAID)
+
+
+def _more(num_others: int) -> str:
+    return f" (and {num_others} more problem{'s' if num_others > 1 else ''})" if num_others > 0 else ""
 
 
 def no_json_number(arguments: Mapping[str, Any]) -> str | None:
@@ -97,8 +109,31 @@ def no_json_number(arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _first(errors: Iterable[ValidationError]) -> ValidationError:
-    return min(errors, key=lambda error: (len(error.path), _RANKS.get(str(error.validator), 2)))
+def _problems(errors: Iterable[ValidationError]) -> list[ValidationError]:
+    """Return the errors to speak about, the most useful first: one per place, or one per unknown or missing name."""
+    problems: dict[tuple[Any, ...], ValidationError] = {}
+    misspelt: set[tuple[Any, ...]] = set()
+    for error in sorted(errors, key=_rank):
+        named = error.message if error.validator in _RANKS else None
+        problems.setdefault((*error.path, (error.validator, named) if named is not None else None), error)
+        if error.validator == "required" and len(misspelt) < _MOST_NAMED:
+            misspelt.add((*error.path, ("additionalProperties", _misspelt(error))))
+    return [error for key, error in problems.items() if key not in misspelt]
+
+
+def _rank(error: ValidationError) -> tuple[int, int]:
+    return len(error.path), _RANKS.get(str(error.validator), 2)
+
+
+def _misspelt(error: ValidationError) -> str | None:
+    """Return the given name that is no parameter and probably means the missing one, if there is one."""
+    schema: Any = error.schema
+    if "patternProperties" in schema or isinstance(schema.get("additionalProperties"), Mapping):
+        return None  # any name may be meant as it is
+    unknown = [name for name in error.instance if name not in schema.get("properties", {})]  # type: ignore[union-attr]  # an object
+    return nearest_name(
+        error.message[:_LONGEST_NAME], [name for name in unknown[:_MOST_COMPARED] if len(name) <= _LONGEST_NAME]
+    )
 
 
 def _closest(error: ValidationError) -> ValidationError:
@@ -110,7 +145,7 @@ def _closest(error: ValidationError) -> ValidationError:
         near = [found for found in alternatives.values() if not any(map(_is_another_kind, found))]
         if len(near) != 1:
             break
-        error = _first(near[0])
+        error = min(near[0], key=_rank)
     return error
 
 
@@ -126,7 +161,9 @@ def _sentence(error: ValidationError, root: Any) -> str:
         properties = error.schema.get("properties", {})  # type: ignore[union-attr]  # only an object requires
         accepted = _accepted(properties.get(error.message), root, _DEEPEST)
         must = f"; it must be {_short(accepted, _LONGEST_ACCEPTED)}" if accepted else ""
-        return f"{_argument((*path, error.message))} is missing{must}"
+        wrong = _misspelt(error)
+        hint = f" ('{_name(wrong)}' is {'not known there' if path else 'not a parameter'})" if wrong is not None else ""
+        return f"{_argument((*path, error.message))} is missing{must}{hint}"
     if error.validator == "dependentRequired":
         return f"{_argument((*path, error.message))} is missing; another argument that is given needs it"
     if error.validator == "additionalProperties":

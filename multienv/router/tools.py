@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from multienv.router.arguments import ArgumentCheck
 from multienv.router.naming import python_names
 from multienv.router.presentation import Content
 from multienv.router.rollout_tools import ShownCall
@@ -88,11 +89,15 @@ def _bind(published_tool: ToolSpec, name: str, spelling: Spelling) -> BoundTool:
     )
     properties = tool.input_schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
-    parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS, suffix="_")
+    sections = {name for name in map(str, properties) if name.endswith(tuple(_SECTION_NAMES))}
+    parameters = python_names(map(str, properties), taken=_TAKEN_PARAMETERS | sections, suffix="_")
     published = {shown: name for name, shown in parameters.items()}
+    check = ArgumentCheck(tool.input_schema)
 
     async def coroutine(self: Any, /, **arguments: Any) -> Content:
         sent = {published.get(shown, shown): value for shown, value in arguments.items()}
+        # The signature shows None as the default of what may be left out, and a policy may send what it was shown.
+        sent = check.without_empty(sent)
         content: Content = await self._call_tool(tool.name, sent)  # a method of that class
         return content
 

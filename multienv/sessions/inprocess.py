@@ -1,6 +1,6 @@
 """Decides how an `Environment` class runs in this process: as a server would run it, without the server.
 
-Every environment gets an event loop on a thread of its own, so that a tool which blocks stalls nobody else's sessions.
+Every class gets an event loop on a thread of its own, so that a tool which blocks stalls no other class's sessions.
 What crosses the border goes through JSON, as it would over HTTP.
 
 Flow: `connect` → `InProcessSource` → `InProcessSession` → the user's class.
@@ -18,23 +18,27 @@ from typing import Any, TypeVar
 
 from openreward.environments import Environment, Toolset
 from openreward.environments.session import call_session_tool, list_session_tools
-from openreward.environments.types import GroupCandidate
+from openreward.environments.types import GroupCandidate, RunToolSuccess
 from openreward.environments.utils import run_user_callable
 
 from multienv.errors import MultiEnvError, ServerError, SessionError
 from multienv.sessions.blocks import parse_listing, parse_messages, parse_output, parse_prompt
 from multienv.sessions.candidates import parse_scores
+from multienv.sessions.classes import give_back, take_loop
 from multienv.sessions.keys import masked, plain_secrets, secret_values
 from multienv.sessions.loop import EventLoopThread
+from multienv.sessions.quiet import begin_quiet, hush
 from multienv.sessions.toolsets import toolset_class
 from multienv.specs import EnvSpec
 from multienv.types import JSONObject, Prompt, ToolListing, ToolOutput, ToolRefused
 
 T = TypeVar("T")
 
+hush()
+
 
 class InProcessSource:
-    """An `Environment` class that runs on a loop of its own.
+    """An `Environment` class that runs on a loop which it shares with other environments of that class only.
 
     Args:
         name: Name of the environment in the mixture.
@@ -53,10 +57,10 @@ class InProcessSource:
         return str(self._class.name()).lower()
 
     async def connect(self) -> None:
-        """Start the loop."""
+        """Take the class's loop."""
         toolset_class(self.name, self._spec.toolset)
         if self._loop is None:
-            self._loop = EventLoopThread(f"multienv-{self.name}")
+            self._loop = take_loop(self._class)
 
     @asynccontextmanager
     async def catalogue(self) -> AsyncIterator[_ClassCatalogue]:
@@ -90,13 +94,13 @@ class InProcessSource:
         return ()
 
     async def aclose(self) -> None:
-        """Stop the loop."""
+        """Give the loop back."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            loop.stop()
+            give_back(self._class, loop)
 
     async def run(self, coroutine: Coroutine[Any, Any, T], doing: str) -> T:
-        """Run a coroutine on the environment's own loop; what the user's code raises is a lost session."""
+        """Run a coroutine on the class's loop; what the user's code raises is a lost session."""
         if self._loop is None:
             coroutine.close()
             raise ServerError(f"environment {self.name!r} is used before connect()", environment=self.name)
@@ -123,7 +127,7 @@ class InProcessSession:
         self._environment = environment
         self._toolset = toolset
         self._id = str(uuid.uuid4())
-        self._setup: asyncio.Task[None] | None = None  # lives on the environment's own loop
+        self._setup: asyncio.Task[None] | None = None  # lives on the class's loop
 
     @property
     def id(self) -> str:
@@ -165,12 +169,15 @@ class InProcessSession:
             ToolRefused: The policy's own mistake; the session lives.
         """
 
-        async def call() -> Any:
+        async def call() -> ToolOutput:
             await self._ready()
             result = await call_session_tool(self._environment, self._toolset, tool, through_json(arguments))
-            return json.loads(result.model_dump_json())
+            answer = json.loads(result.model_dump_json())
+            if isinstance(result.root, RunToolSuccess):
+                answer["output"]["reward"] = result.root.output.reward  # pydantic writes null for NaN and infinity
+            return parse_output(answer)
 
-        return parse_output(await self._source.run(call(), f"calling tool {tool!r}"))
+        return await self._source.run(call(), f"calling tool {tool!r}")
 
     async def score_group(self, candidates: Sequence[JSONObject]) -> list[float]:
         """Return one score per candidate, in order."""
@@ -238,7 +245,8 @@ def through_json(value: Any) -> Any:
 
 
 async def _contained(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Keep an attempt to leave the process from ending the environment's loop instead."""
+    """Run it quietly, and keep an attempt to leave the process from ending the class's loop instead."""
+    begin_quiet()
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:

@@ -23,6 +23,8 @@ CONNECT_TIMEOUT_S = 2.0
 READ_TIMEOUT_S = 30.0
 """A host that accepted but has not answered in this time is asked again."""
 _RETRY_S = 1.0
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says about an answer in plain http."""
 _NOT_READY = frozenset({429, 502, 503, 504})
 
 
@@ -62,9 +64,12 @@ async def probe(
                 left_s = max(deadline - time.monotonic(), CONNECT_TIMEOUT_S)
                 response = await asyncio.wait_for(client.get("/list_environments"), left_s)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if any(mark in str(error) for mark in _NO_TLS):
+                    advice = f"the server speaks http; write http://{url.removeprefix('https://')}"
+                else:
+                    advice = "start the server, or correct the target"
                 raise ServerUnreachableError(
-                    f"environment {environment!r}: nobody accepts a connection at {url} ({_words(error)}); start the "
-                    "server, or correct the target",
+                    f"environment {environment!r}: nobody accepts a connection at {url} ({_words(error)}); {advice}",
                     environment=environment,
                 ) from error
             except (httpx.HTTPError, TimeoutError) as error:

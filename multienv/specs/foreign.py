@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from multienv.errors import SpecError
 from multienv.specs.environment import RewardFunction, check_functions
-from multienv.specs.target import is_environment_class
+from multienv.specs.target import has_reset, is_environment_class
 
 _ATTRIBUTES: Final = ("train_dataset", "environment_factory", "reward_funcs")
 _MISSING: Final = object()
@@ -167,17 +167,13 @@ def as_foreign_spec(name: str, value: Any) -> ForeignSpec | None:
     if isinstance(value, ForeignSpec):
         return value
     if isinstance(value, type):
-        return ForeignSpec(value) if _has_reset(value) and not is_environment_class(value) else None
+        return ForeignSpec(value) if has_reset(value) and not is_environment_class(value) else None
     found = [inspect.getattr_static(value, attribute, _MISSING) for attribute in _ATTRIBUTES]
     if any(attribute is _MISSING for attribute in found):
         return None
     if isinstance(found[1], Mapping):
         _check_factory(found[1])
     return AttributesSpec(value, name)
-
-
-def _has_reset(cls: type) -> bool:
-    return inspect.isfunction(getattr(cls, "reset", None))
 
 
 def _check_factory(factory: Any) -> None:
@@ -193,7 +189,7 @@ def _check_factory(factory: Any) -> None:
             f"environment_factory is of type {type(factory).__name__}; accepted: a TRL environment class, or a "
             "callable without arguments that makes an instance"
         )
-    if isinstance(factory, type) and not _has_reset(factory):
+    if isinstance(factory, type) and not has_reset(factory):
         raise SpecError(f"class {factory.__name__} has no method 'reset', so it is no TRL environment; give it one")
     try:
         inspect.signature(factory).bind()

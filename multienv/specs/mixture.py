@@ -15,7 +15,7 @@ from typing import Any
 from multienv.errors import OverlappingTasksError, SpecError
 from multienv.specs.environment import EnvSpec
 from multienv.specs.foreign import ForeignSpec, as_foreign_spec
-from multienv.specs.target import is_environment_class, server_identity
+from multienv.specs.target import has_reset, is_environment_class, server_identity
 from multienv.types import RESERVED_NAMES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -135,8 +135,19 @@ def as_env_spec(name: str, value: Any) -> EnvSpec:
             return EnvSpec(value._target, **options)  # noqa: SLF001 - see above
     except SpecError as error:
         raise SpecError(f"environment {name!r}: {error}", environment=name) from None
+    cls = type(value)
+    if is_environment_class(cls) or has_reset(cls):
+        raise SpecError(
+            f"environment {name!r} is an instance of {cls.__name__}; give the class {cls.__name__}, not an instance",
+            environment=name,
+        )
+    what = (
+        f"class {value.__name__}, which is neither an ORS Environment nor has a method 'reset'"
+        if isinstance(value, type)
+        else f"of type {cls.__name__}"
+    )
     raise SpecError(
-        f"environment {name!r} is of type {type(value).__name__}; accepted: EnvSpec, a target (catalogue name, URL or "
+        f"environment {name!r} is {what}; accepted: EnvSpec, a target (catalogue name, URL or "
         "Environment class), TRL's OpenRewardSpec, ForeignSpec, an object with train_dataset, environment_factory and "
         "reward_funcs such as TRL's HarborSpec, or a TRL environment class (one with a method 'reset')",
         environment=name,

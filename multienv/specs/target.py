@@ -5,6 +5,7 @@ Flow: `EnvSpec` checks its target here; `sessions` asks `target_kind` how to rea
 
 from __future__ import annotations
 
+import inspect
 import re
 from enum import StrEnum
 from typing import cast
@@ -35,6 +36,11 @@ def is_environment_class(value: object) -> bool:
     )
 
 
+def has_reset(cls: type) -> bool:
+    """Recognise a TRL environment class: it has a method `reset`."""
+    return inspect.isfunction(getattr(cls, "reset", None))
+
+
 def target_kind(target: str | type) -> TargetKind:
     """Tell the kinds of target apart, as TRL does, by `://` in the string."""
     if isinstance(target, type):
@@ -56,6 +62,14 @@ def check_target(target: object) -> str | type:
     """
     if is_environment_class(target):
         return cast("type", target)
+    if is_environment_class(type(target)):
+        name = type(target).__name__
+        raise SpecError(f"target is an instance of {name}; give the class {name}, not an instance")
+    if isinstance(target, type) and has_reset(target):
+        raise SpecError(
+            f"class {target.__name__} is a TRL environment class: give it to the mapping directly, or as "
+            f"ForeignSpec({target.__name__})"
+        )
     if not isinstance(target, str):
         raise SpecError(f"target {target!r} is of type {type(target).__name__}; accepted: {_ACCEPTED}")
     if any(not character.isprintable() for character in target):

@@ -21,6 +21,7 @@ from multienv.meta import MultiEnvSpec
 from multienv.rewards import Balance, RunningScale, Weighing, check_applied_once, check_balance, several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.advantages import KeepScale, WeighedAdvantages
+from multienv.training.beside import check_beside
 from multienv.training.episodes import KeepsEpisodes
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.pictures import PicturesAnywhere
@@ -100,8 +101,7 @@ class MultiEnvGRPOTrainer(
         if not isinstance(spec, MultiEnvSpec):
             raise SpecError(f"spec is of type {type(spec).__name__}; accepted: a MultiEnvSpec")
         others = dict(environment_factory or {})
-        if twice := sorted(others.keys() & spec.environments.keys()):
-            raise SpecError(f"environment_factory and spec both have {', '.join(twice)}; give each its own name")
+        check_beside(spec, others)
         self.spec = spec
         self._is_concurrent, self._stops_when_finished = is_concurrent, stop_when_finished
         self._shows_schemas = shows_schemas
