@@ -394,6 +394,21 @@ def test_no_rollout_is_there_twice_after_a_resume(climb_server: ORSServer, tmp_p
     assert keys(tmp_path)[: len(after)] == after
 
 
+def test_a_resume_goes_on_with_the_checkpoints_run_and_not_with_one_that_came_between(
+    climb_server: ORSServer, tmp_path: Path
+) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+    train(climb_server, tmp_path, saving)
+    ((first, *_), *_) = keys(tmp_path)
+    train(climb_server, tmp_path, {"max_steps": 1})
+    train(climb_server, tmp_path, saving | {"max_steps": 3}, resume=str(tmp_path / "checkpoint-1"))
+    steps = [
+        Counter(step for run, step, *_ in keys(tmp_path) if (run == first) is is_first) for is_first in (True, False)
+    ]
+    assert steps == [{0: 6, 1: 6, 2: 6}, {0: 6}]
+    assert len(read_episodes(tmp_path)) == 18
+
+
 def test_what_is_evaluated_before_training_belongs_to_the_run(climb_server: ORSServer, tmp_path: Path) -> None:
     train(climb_server, tmp_path, {"max_steps": 1, "eval_on_start": True, "eval_strategy": "steps", "eval_steps": 9})
     played = Counter((e.training_step, e.is_evaluation) for e in read_episodes(tmp_path))
