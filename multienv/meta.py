@@ -25,6 +25,7 @@ from multienv.rewards import (
     environment_functions,
     group_reward,
     is_function,
+    is_scorable,
     mixture_reward,
     several_functions,
     weights_notice,
@@ -36,13 +37,14 @@ from multienv.router import (
     Presentation,
     Route,
     grade_last_messages,
+    instance_of,
     make_factory,
     make_meta_factory,
     reserved_texts,
     score_groups,
 )
 from multienv.sessions import EnvironmentClient
-from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, check_disjoint, declare
+from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, RewardSpec, check_disjoint, declare
 from multienv.types import ToolListing
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class MultiEnvSpec:
             self._specs, max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts
         )
         self._known = list(self._specs)
-        self._batches = Batches(self._begin_batch, _release)
+        self._batches = Batches(self._begin_batch, _release, self._is_scorable)
         self._has_warned = False
         self._lock = threading.RLock()
         if not self.live.foreign:  # whose attributes are read when they are needed
@@ -133,6 +135,15 @@ class MultiEnvSpec:
             self._has_warned = True
             if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
                 warnings.warn(notice, UserWarning, stacklevel=2)
+
+    def _is_scorable(self, environment: Any) -> bool:
+        """Tell whether the rollout of one of TRL's environments may count, by the rule of its environment."""
+        if isinstance(environment, ForeignAdapter):
+            return instance_of(environment) is not None
+        if not isinstance(environment, EnvironmentAdapter | MetaEnvironment) or environment.environment is None:
+            return True
+        spec = self._specs.get(environment.environment)
+        return not isinstance(spec, EnvSpec) or is_scorable(environment.episode, spec.reward)
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         """Make something at its first use, and keep it.
@@ -459,7 +470,9 @@ class MultiEnvSpec:
         ]
 
     def _score_groups(self, name: str, adapters: Sequence[Any], completions: Sequence[Any]) -> list[float | None]:
-        return score_groups(name, adapters, completions, self.live.num_generations)
+        spec = self._specs[name]
+        by_rule = functools.partial(is_scorable, spec=spec.reward if isinstance(spec, EnvSpec) else RewardSpec())
+        return score_groups(name, adapters, completions, self.live.num_generations, by_rule)
 
     def _columns(self) -> Columns:
         return Columns(self._built()[1])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from openreward.environments import ToolOutput, tool
 
-from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec, errors
+from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec, RewardSpec, errors
 from multienv.router.groups import score_groups
 from multienv.sessions.candidates import candidate, parse_scores
 from tests.support.environments import Base, EchoEnvironment, output
@@ -33,6 +33,11 @@ class JudgedEnvironment(Base):
     def leave(self) -> ToolOutput:
         """Leave."""
         return output("gone", 1.0, finished=True)
+
+    @tool
+    def stumble(self) -> ToolOutput:
+        """Stumble."""
+        return output("ouch", sandbox="lost")
 
     async def score_group(self, candidates: Sequence[Any]) -> list[float]:
         self.compared.append([[(m.role, [b.type for b in m.blocks]) for m in one.messages] for one in candidates])
@@ -111,6 +116,18 @@ def test_rollouts_that_infrastructure_ended_are_no_candidates() -> None:
         0.0,
         1.0,
     ]
+
+
+def test_rollouts_in_which_the_rule_recognises_a_failure_are_no_candidates() -> None:
+    rule = RewardSpec(is_failure=lambda metadata: metadata.get("sandbox") == "lost")
+    with MultiEnvSpec({"judged": EnvSpec(JudgedEnvironment, use_group_reward=True, reward=rule)}) as spec:
+        adapters: list[Any] = [spec.environment_factory["judged"]() for _ in range(3)]
+        for adapter in adapters:
+            adapter.reset(task_index=0)
+        adapters[0].stumble()
+        completions = [[{"role": "assistant", "content": text}] for text in ["a", "bb", "cccc"]]
+        function = next(one for one in spec.reward_funcs if one.__name__ == "judged/group")
+        assert function(**{**batch(adapters), "completions": completions}) == [None, 2.0, 4.0]
 
 
 def test_a_transcript_holds_calls_with_their_results() -> None:

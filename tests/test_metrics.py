@@ -442,3 +442,10 @@ def test_another_rule_for_success_can_be_put_in(climb_server: ORSServer, tmp_pat
         trainer.is_success = lambda episode: len(episode.steps) > 3
         trainer.train()
     assert trainer.state.log_history[0]["env/climb/success"] == 0.0
+
+
+def test_an_infinite_reward_ends_no_run() -> None:
+    rollouts = [Figures(0, 0, reward=reward, total=reward) for reward in (math.inf, 1.0)]
+    metrics = environment_metrics(rollouts, NAMES, 2)
+    assert metrics["env/a/reward"] == math.inf
+    assert "env/a/reward_std" not in metrics

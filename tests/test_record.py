@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,42 @@ def test_what_json_cannot_say_is_said_in_words() -> None:
             json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert first.reward == float("inf")
     assert (second.steps[0].reward, second.steps[0].arguments["n"]) == (float("-inf"), "nan")
+
+
+def test_what_python_cannot_write_ends_no_run(tmp_path: Path) -> None:
+    class Shy:
+        def __str__(self) -> str:
+            raise RuntimeError("not in front of others")
+
+    step = Step("t", {}, "", 1.0, {"huge": 10**5_000, "shy": Shy(), "fine": 2})
+    EpisodeRecord(tmp_path).add([replace(episode(0), steps=(step,))])
+    metadata = read_episodes(tmp_path)[0].steps[0].metadata
+    assert metadata == {"huge": "[int that cannot be written]", "shy": "[Shy that cannot be written]", "fine": 2}
+
+
+def test_a_record_that_cannot_be_read_is_not_gone_on_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file_of(tmp_path, 0).mkdir()
+    record = EpisodeRecord(tmp_path)
+    assert record.last_run() is None
+    record.resume(record.run, 3)
+    record.add([episode(0)])
+    assert [message for message in caplog.messages if "its run is not gone on with" in message]
+    assert [message for message in caplog.messages if "1 rollouts are missing from the record" in message]
+
+
+def test_a_resume_does_not_hold_the_record_in_memory(tmp_path: Path) -> None:
+    record, text = EpisodeRecord(tmp_path), "x" * 1_900
+    steps = tuple(Step("t", {"a": text}, text, 0.0) for _ in range(10))
+    for step in range(4):
+        record.add([replace(episode(row, step), steps=steps) for row in range(64)])
+    size = file_of(tmp_path, 0).stat().st_size
+    tracemalloc.start()
+    resumed = EpisodeRecord(tmp_path)
+    resumed.resume(resumed.last_run() or "", 3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(read_episodes(tmp_path)) == 3 * 64
+    assert peak < size / 10
 
 
 def test_numbers_of_the_runs_own_are_no_secrets(tmp_path: Path) -> None:
@@ -355,6 +392,21 @@ def test_no_rollout_is_there_twice_after_a_resume(climb_server: ORSServer, tmp_p
     train(climb_server, tmp_path, {"max_steps": 1})
     assert len(read_episodes(tmp_path)) == 6, "a run that begins anew is another run"
     assert keys(tmp_path)[: len(after)] == after
+
+
+def test_a_resume_goes_on_with_the_checkpoints_run_and_not_with_one_that_came_between(
+    climb_server: ORSServer, tmp_path: Path
+) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+    train(climb_server, tmp_path, saving)
+    ((first, *_), *_) = keys(tmp_path)
+    train(climb_server, tmp_path, {"max_steps": 1})
+    train(climb_server, tmp_path, saving | {"max_steps": 3}, resume=str(tmp_path / "checkpoint-1"))
+    steps = [
+        Counter(step for run, step, *_ in keys(tmp_path) if (run == first) is is_first) for is_first in (True, False)
+    ]
+    assert steps == [{0: 6, 1: 6, 2: 6}, {0: 6}]
+    assert len(read_episodes(tmp_path)) == 18
 
 
 def test_what_is_evaluated_before_training_belongs_to_the_run(climb_server: ORSServer, tmp_path: Path) -> None:

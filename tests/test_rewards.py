@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openreward.environments import ToolOutput, tool
 
+from multienv import EnvSpec, MultiEnvSpec
 from multienv.errors import RewardFunctionError, RoutingError
 from multienv.rewards import (
     Columns,
@@ -23,11 +25,21 @@ from multienv.rewards import (
 from multienv.specs import RewardSpec
 from multienv.types import EpisodeStatus
 from tests.strategies import rollouts
+from tests.support.environments import Base, ClimbEnvironment, output
 from tests.support.fakes import batch, played, said
 
 Rollouts = tuple[list[str], list[tuple[str, list[Any]]]]
 routing_law = settings(max_examples=1_000)
 RULE = RewardSpec(reduction="last")
+
+
+class DroppedEnvironment(Base):
+    """Reports an outage in the metadata of an ordinary result."""
+
+    @tool
+    def drop(self) -> ToolOutput:
+        """Lose the sandbox."""
+        return output("no result", 0.0, dropped=True)
 
 
 def make_routed(function: Any, name: str, known: list[str], own: dict[str, set[str]] | None = None) -> Any:
@@ -214,3 +226,30 @@ def test_a_weight_that_does_nothing_by_default_is_announced() -> None:
     assert notice is not None
     assert "b=2" in notice
     assert 'scale_rewards="batch"' in notice
+
+
+@pytest.mark.filterwarnings("ignore:an episode failed:RuntimeWarning")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_function_gives_a_number_to_a_rollout_that_infrastructure_ended(is_async: bool) -> None:
+    def polite(completions: list[Any], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    async def politely(completions: list[Any], **_: Any) -> list[float]:
+        return polite(completions)
+
+    function: Any = politely if is_async else polite
+    rule = RewardSpec(is_failure=lambda metadata: "dropped" in metadata)
+    declared = {"a": EnvSpec(ClimbEnvironment, reward_funcs=function), "b": EnvSpec(DroppedEnvironment, reward=rule)}
+    with MultiEnvSpec(declared, reward_funcs=function) as spec:
+        adapters: list[Any] = [spec.environment_factory[name]() for name in "aabb"]
+        for adapter in adapters:
+            adapter.reset(task_index=0)
+        said(adapters[0].breaks)
+        said(adapters[2].drop)
+        columns = {}
+        for one in spec.reward_funcs:
+            rewards = one(**batch(adapters))
+            columns[one.__name__] = asyncio.run(rewards) if is_async and function.__name__ in one.__name__ else rewards
+    assert adapters[0].episode.status is EpisodeStatus.FAILED
+    assert columns[f"a/{function.__name__}"] == [None, 1.0, None, None]
+    assert columns[function.__name__] == [None, 1.0, None, 1.0]

@@ -98,13 +98,23 @@ def plain(value: Any, secrets: Collection[str] = (), max_chars: int | None = Non
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        shown = masked(str(value), secrets)
-        return value if shown == str(value) and (isinstance(value, int) or math.isfinite(value)) else shown
+        text = _text(value)
+        shown = masked(text, secrets)
+        is_number = text[0] != "[" and (isinstance(value, int) or math.isfinite(value))
+        return value if is_number and shown == text else shown
     if isinstance(value, Mapping | list | tuple):
         return _plain_items(value, secrets, max_chars, _level + 1)
     if type(value).__module__.startswith("PIL."):
         return "[image]"
-    return shortened(masked(str(value), secrets), max_chars)
+    return shortened(masked(_text(value), secrets), max_chars)
+
+
+def _text(value: Any) -> str:
+    """Return `str` of a value; one that has none is named by its type, for a record ends no run."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a stranger's object, or a number of more digits than Python writes
+        return f"[{type(value).__name__} that cannot be written]"
 
 
 def _plain_items(
@@ -114,7 +124,7 @@ def _plain_items(
         return "[nested too deep]"
     if isinstance(value, Mapping):
         return {
-            plain(str(key), secrets, max_chars): plain(item, secrets, max_chars, _level=level)
+            plain(_text(key), secrets, max_chars): plain(item, secrets, max_chars, _level=level)
             for key, item in value.items()
         }
     return [plain(item, secrets, max_chars, _level=level) for item in value]

@@ -78,11 +78,15 @@ class EpisodeRecord:
 
     def last_run(self) -> str | None:
         """Return the run that trained last, by this rank's file; None without one."""
-        path = file_of(self._directory, self._rank)
-        lines = (
-            [] if not path.exists() else [line for _, line in parsed(path) if line and not line.episode.is_evaluation]
-        )
-        return lines[-1].run if lines else None
+        path, last = file_of(self._directory, self._rank), None
+        try:
+            for _, line in parsed(path):
+                last = line.run if line is not None and not line.episode.is_evaluation else last
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("%s cannot be read, so its run is not gone on with: %s", path, error)
+        return last
 
     def resume(self, run: str, step: int, num_ranks: int = 1, *, evaluates_first: bool = False) -> None:
         """Go on with a run from a checkpoint: what it will play again is cut off.
@@ -130,13 +134,11 @@ def leave_out(path: Path, is_unwanted: Callable[[Line], bool]) -> None:
     """Take lines out of a file; whoever reads it meanwhile sees the old one or the new one."""
     if not path.exists():
         return
-    lines = list(parsed(path))
-    kept = [raw for raw, line in lines if line is None or not is_unwanted(line)]
-    if len(kept) == len(lines):
+    if not any(line is not None and is_unwanted(line) for _, line in parsed(path)):
         return
     new = path.with_suffix(".new")
-    with new.open("wb") as file:
-        file.writelines(kept)
+    with new.open("wb") as file:  # line by line: a long run's record does not fit into memory
+        file.writelines(raw for raw, line in parsed(path) if line is None or not is_unwanted(line))
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

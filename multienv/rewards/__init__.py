@@ -12,6 +12,7 @@ from multienv.rewards.outcome import (
     environment_reward,
     episode_reward,
     episode_status,
+    is_scorable,
     is_success,
     mixture_reward,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "foreign_reward",
     "group_reward",
     "is_function",
+    "is_scorable",
     "is_success",
     "loss_weights",
     "mixture_reward",

@@ -1,4 +1,4 @@
-"""Decides when a batch's episodes are over, and when it has been scored: before the first and after the last function.
+"""Decides when a batch's episodes are over, which of them count, and when all has been scored.
 
 Flow: `meta` wraps every reward function with `Batches.watch`; before the first, last messages are graded; after the
 last, the batch's sessions are let go.
@@ -23,20 +23,30 @@ class Batches:
     Args:
         on_begin: Called with the batch's environments and completions, before each function; it may do nothing twice.
         on_end: Called with the batch's environments.
+        is_scorable: Tells of one of the batch's environments whether its rollout may count; no function's number for
+            another rollout does.
     """
 
     def __init__(
-        self, on_begin: Callable[[Sequence[Any], Sequence[Any]], None], on_end: Callable[[Sequence[Any]], None]
+        self,
+        on_begin: Callable[[Sequence[Any], Sequence[Any]], None],
+        on_end: Callable[[Sequence[Any]], None],
+        is_scorable: Callable[[Any], bool],
     ) -> None:
         self.tells_end = True
         self._on_begin = on_begin
         self._on_end = on_end
+        self._is_scorable = is_scorable
         self._num_functions = 0
         self._environments: Sequence[Any] | None = None
         self._seen: set[int] = set()
 
     def watch(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with the same name, kind and results, its calls noted."""
+        """Return the function with the same name and kind, its calls noted.
+
+        Its results are the same but for rollouts that infrastructure ended, which are None: what a function makes of a
+        prompt that says "could not be started" would be trained on beside rollouts that had a task.
+        """
         number = self._num_functions
         self._num_functions += 1
         if is_async(function):
@@ -44,7 +54,7 @@ class Batches:
             async def watched(**batch: Any) -> Any:
                 self._begin(batch)
                 try:
-                    return await function(**batch)
+                    return self._scorable(batch, await function(**batch))
                 finally:
                     self._note(number, batch.get("environments"))
 
@@ -53,7 +63,7 @@ class Batches:
             def watched(**batch: Any) -> Any:  # type: ignore[misc]  # the two kinds TRL knows
                 self._begin(batch)
                 try:
-                    return function(**batch)
+                    return self._scorable(batch, function(**batch))
                 finally:
                     self._note(number, batch.get("environments"))
 
@@ -76,6 +86,13 @@ class Batches:
         environments, completions = batch.get("environments"), batch.get("completions")
         if environments is not None and completions is not None:
             self._on_begin(environments, completions)
+
+    def _scorable(self, batch: Mapping[str, Any], rewards: Any) -> Any:
+        """Return a function's results, None for rollouts that infrastructure ended."""
+        is_scorable = [self._is_scorable(environment) for environment in batch.get("environments") or ()]
+        if all(is_scorable) or not hasattr(rewards, "__len__") or len(rewards) != len(is_scorable):
+            return rewards  # TRL says what is wrong
+        return [reward if counts else None for reward, counts in zip(rewards, is_scorable, strict=True)]
 
     def _note(self, number: int, environments: Sequence[Any] | None) -> None:
         if environments is None or not self.tells_end:

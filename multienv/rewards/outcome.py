@@ -44,6 +44,19 @@ def episode_status(episode: Episode, spec: RewardSpec) -> EpisodeStatus:
     return episode.status
 
 
+def is_scorable(episode: Episode, spec: RewardSpec) -> bool:
+    """Tell whether an episode may count at all: False where infrastructure ended it, by its environment's rule.
+
+    Args:
+        episode: The episode.
+        spec: The environment's rule.
+
+    Raises:
+        RewardFunctionError: `is_failure` raised an exception.
+    """
+    return episode_status(episode, spec) not in (EpisodeStatus.FAILED, EpisodeStatus.REFUSED)
+
+
 def reduced_reward(episode: Episode, spec: RewardSpec) -> float | None:
     """Return what an episode counts before shaping; None for unscored.
 
@@ -54,9 +67,9 @@ def reduced_reward(episode: Episode, spec: RewardSpec) -> float | None:
     Raises:
         RewardFunctionError: A function of the rule broke its contract.
     """
-    status = episode_status(episode, spec)
-    if status in (EpisodeStatus.FAILED, EpisodeStatus.REFUSED):
+    if not is_scorable(episode, spec):
         return None
+    status = episode.status
     counts: str | float | None = "reduce"
     if status is not EpisodeStatus.FINISHED:
         counts = spec.truncated if status is EpisodeStatus.TRUNCATED else spec.unfinished

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from multienv.errors import MultiEnvError
 from multienv.router.adapter import EnvironmentAdapter
 from multienv.router.dispatch import MetaEnvironment
 from multienv.sessions import candidate, session_loop
+from multienv.types import Episode
 
 logger = logging.getLogger(__name__)
 _LEAST = 2  # a comparison takes two
@@ -25,6 +27,7 @@ def score_groups(
     environments: Sequence[EnvironmentAdapter | MetaEnvironment],
     completions: Sequence[Any],
     num_generations: int | None,
+    is_scorable: Callable[[Episode], bool] = operator.attrgetter("is_scorable"),
 ) -> list[float | None]:
     """Score one environment's rollouts group by group, all groups at once.
 
@@ -33,14 +36,17 @@ def score_groups(
         environments: What TRL holds for its rollouts, those of a group one after the other.
         completions: The chat messages of each rollout.
         num_generations: Rollouts in a group; None for as many as follow one another with the same task.
+        is_scorable: Tells the episodes that infrastructure ended from others.
 
     Returns:
         One score per rollout; None for rollouts that infrastructure ended, for a group of fewer than two others, and
         for a group whose scoring failed.
     """
     adapters = [_adapter(environment) for environment in environments]
-    groups = _groups(adapters, num_generations)
-    scored = session_loop().run(_all([_score(name, adapters, completions, rows) for rows in groups]))
+    candidates = [
+        [row for row in rows if is_scorable(adapters[row].episode)] for rows in _groups(adapters, num_generations)
+    ]
+    scored = session_loop().run(_all([_score(name, adapters, completions, rows) for rows in candidates]))
     scores: list[float | None] = [None] * len(adapters)
     for by_row in scored:
         for row, score in by_row.items():
@@ -65,9 +71,8 @@ def _groups(adapters: Sequence[EnvironmentAdapter], num_generations: int | None)
 
 
 async def _score(
-    name: str, adapters: Sequence[EnvironmentAdapter], completions: Sequence[Any], rows: Sequence[int]
+    name: str, adapters: Sequence[EnvironmentAdapter], completions: Sequence[Any], scorable: Sequence[int]
 ) -> Mapping[int, float]:
-    scorable = [row for row in rows if adapters[row].episode.is_scorable]
     plays = [adapters[row]._play for row in scorable]  # noqa: SLF001 - hidden from TRL, not from this room
     sessions = [play.session for play in plays if play.session is not None and not play.session.is_closing]
     if len(scorable) < _LEAST or not sessions:

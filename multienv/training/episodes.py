@@ -32,6 +32,7 @@ else:
     _Base = object
 
 _CIRCUITS: Final = {Circuit.CLOSED: 0.0, Circuit.HALF_OPEN: 1.0, Circuit.OPEN: 2.0}
+_RUN: Final = "multienv.EpisodeRecord"
 _FAILED_CALL: Final = "{'error': "
 """How TRL begins the message of a call that came to nothing."""
 
@@ -161,9 +162,16 @@ class _Runs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - TRL's signature
         """Go on with the run of a checkpoint, or begin one; all ranks with the first one's."""
-        resumed = self._record.last_run() if state.global_step else None
+        resumed = None
+        if state.global_step:
+            kept = state.stateful_callbacks.get(_RUN)
+            resumed = self._record.last_run() if kept is None else str(kept["attributes"]["run"])
         (run,) = broadcast_object_list([resumed or self._record.new_run()])
         self._record.resume(run, state.global_step, self._num_ranks, evaluates_first=bool(args.eval_on_start))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - TRL's signature
+        """Write down whose checkpoint the next one is: another run may have used the directory since."""
+        state.stateful_callbacks[_RUN] = {"args": {}, "attributes": {"run": self._record.run}}
 
 
 def cutoff(completion: Any, ids: Sequence[int], ends: frozenset[int], most_tokens: int, most_turns: int) -> str | None:

@@ -102,10 +102,11 @@ def dead_groups(rollouts: Sequence[Figures], num_generations: int) -> list[int]:
 
 def _metrics(own: Sequence[Figures]) -> dict[str, float]:
     rewards = [rollout.reward for rollout in own if not math.isnan(rollout.reward)]
+    is_finite = all(map(math.isfinite, rewards))  # `stdev` knows no infinity
     of_status = [rollout.status for rollout in own]
     return {
         "reward": mean(rewards),
-        "reward_std": statistics.stdev(rewards) if len(rewards) > 1 else _NAN,
+        "reward_std": statistics.stdev(rewards) if len(rewards) > 1 and is_finite else _NAN,
         "success": mean(rollout.is_success for rollout in own),
         "scored_fraction": len(rewards) / len(own),
         **{f"status/{status}": of_status.count(place) / len(own) for place, status in enumerate(STATUSES)},
