@@ -22,12 +22,12 @@ def test_an_idle_session_outlives_the_reaper_and_a_leaked_one_does_not() -> None
         idle.reset(task_index=0)
         leaked.reset(task_index=1)
         opened_at = time.monotonic()
-        ping_task = leaked._session._session._sdk._ping_task
+        ping_task = leaked._play.session._session._sdk._ping_task
         ping_task.get_loop().call_soon_threadsafe(ping_task.cancel)  # as if its process had died
         deadline = opened_at + STALE_S + 3
         while len(server.open_sessions) == 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert time.monotonic() - opened_at > STALE_S - 1
-        assert server.open_sessions == {idle._session.id: 0}
+        assert server.open_sessions == {idle._play.session.id: 0}
         assert (idle.win(), idle.reward) == ("won", 1.0)

@@ -13,7 +13,7 @@
 
 Different on purpose: a factory is a class, not a function; annotations are types rather than their names, so that more
 of a schema is shown; rows also carry `environment`, `task_id` and `task`; `_close` may be called twice; an episode that
-infrastructure ended is unscored, whatever it had earned.
+infrastructure ended is unscored, whatever it had earned, and one that gave up without a reward counts 0.0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 from openreward.environments import ToolOutput, tool
 from transformers.utils import get_json_schema
 
-from multienv import EnvSpec, MultiEnvSpec, errors
+from multienv import EnvSpec, MultiEnvSpec, RewardSpec, errors
 from multienv.types import ToolOutput as Output
 from tests.support.environments import Base, EchoParams, TaskToolsEnvironment, VariedToolsEnvironment, output
 from tests.support.fakes import batch, played
@@ -203,8 +203,10 @@ def test_the_reward_function_reads_the_last_reward_that_is_not_none() -> None:
         played("env", []),
     ]
     (function,) = spec.reward_funcs
-    assert function(**batch(adapters)) == [1.0, 0.0, None, None]
-    assert spec.reward_func(**batch(adapters)) == [1.0, 0.0, None, None]
+    assert function(**batch(adapters)) == [1.0, 0.0, 0.0, 0.0], "giving up counts, unlike in TRL"
+    as_in_trl = MultiEnvSpec({"env": EnvSpec("http://127.0.0.1:9", reward=RewardSpec(unscored=None))})
+    assert as_in_trl.reward_funcs[0](**batch(adapters)) == [1.0, 0.0, None, None]
+    assert as_in_trl.reward_func(**batch(adapters)) == [1.0, 0.0, None, None]
 
 
 def test_two_adapters_sessions_know_nothing_of_each_other(twenty_server: ORSServer) -> None:
