@@ -432,3 +432,11 @@ def test_a_scored_group_between_and_an_outage_are_no_cause_for_a_warning() -> No
     silent = groups(NUM_SILENT_GROUPS - 1, lambda number: [episode([], UNFINISHED, index=number)])
     assert told([*silent, [episode([1.0])], *silent], spec) == []
     assert told(groups(3 * NUM_SILENT_GROUPS, lambda _: [episode([], FAILED), episode([], REFUSED)]), spec) == []
+
+
+@pytest.mark.parametrize(("reward", "scale"), [(1.0, 1e300), (1e30, -1e30), (3.5e38, 1.0)])
+def test_a_reward_that_trl_could_not_hold_is_an_error_and_no_infinity(reward: float, scale: float) -> None:
+    case = Episode("a", "a/train/0", "s", (Step("up", {}, "1", reward),), EpisodeStatus.UNFINISHED)
+    with pytest.raises(errors.RewardFunctionError, match="the largest TRL can hold. Choose a smaller scale, or clip"):
+        episode_reward(case, RewardSpec(scale=scale))
+    assert episode_reward(case, RewardSpec(scale=scale, clip=(-1.0, 1.0))) in (-1.0, 1.0)

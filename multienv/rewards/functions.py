@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from multienv.errors import RewardFunctionError
 from multienv.rewards.rows import owners
+from multienv.rewards.shape import LARGEST_REWARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,16 @@ class FunctionRoute:
 
     def _number(self, value: Any) -> float | None:
         try:
-            return None if value is None else float(value)
-        except (TypeError, ValueError):
+            number = None if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.inf
+        if number is not None and abs(number) > LARGEST_REWARD:
             raise RewardFunctionError(
-                f"reward function {self.name!r} gave {value!r} for a row; accepted: a number, or None for unscored",
+                f"reward function {self.name!r} gave {value!r} for a row; accepted: a finite number, or None for "
+                "unscored",
                 environment=self.environment,
-            ) from None
+            )
+        return number
 
     def _log_extra(self, call: Call, column: str, values: Sequence[Any]) -> None:
         whole = call.scatter(values, f"log_extra({column!r})")
