@@ -29,7 +29,7 @@ from tests.support.servers import ORSServer
 
 FINISHED, UNFINISHED, TRUNCATED = EpisodeStatus.FINISHED, EpisodeStatus.UNFINISHED, EpisodeStatus.TRUNCATED
 FAILED, REFUSED = EpisodeStatus.FAILED, EpisodeStatus.REFUSED
-law = settings(max_examples=500)
+law = settings(max_examples=200)
 DOCS = Path(__file__).parents[1] / "docs" / "rewards.md"
 
 

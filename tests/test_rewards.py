@@ -29,7 +29,7 @@ from tests.support.environments import Base, ClimbEnvironment, output
 from tests.support.fakes import batch, played, said
 
 Rollouts = tuple[list[str], list[tuple[str, list[Any]]]]
-routing_law = settings(max_examples=1_000)
+routing_law = settings(max_examples=300)
 RULE = RewardSpec(reduction="last")
 
 
@@ -63,7 +63,7 @@ def test_a_reward_comes_only_from_the_rows_own_environment_and_is_its_episodes(c
 
 
 @pytest.mark.filterwarnings("ignore:an episode failed:RuntimeWarning")
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(rollouts())
 def test_a_failed_episode_is_never_a_number_and_nothing_after_the_end_counts(case: Rollouts) -> None:
     for name, outcomes in case[1]:

@@ -30,7 +30,7 @@ def trl_tools(adapter: EnvironmentAdapter) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(toolsets, st.data())
 def test_every_tool_is_bound_with_its_parameters_and_sends_exactly_what_is_given(
     tools: list[ToolSpec], data: st.DataObject

@@ -271,7 +271,6 @@ def test_a_trl_with_other_seams_does_not_weigh_and_says_so(tmp_path: Path, monke
     ("settings", "does_act"),
     [
         ({}, False),
-        ({"scale_rewards": True}, False),
         ({"scale_rewards": "batch"}, True),
         ({"scale_rewards": False}, True),
         ({"multi_objective_aggregation": "normalize_then_sum"}, True),
