@@ -321,7 +321,6 @@ def test_a_rule_shows_what_it_changes() -> None:
         ({"reduction": lambda rewards: rewards[7]}, r"reduction .*\(1.0,\) raised IndexError"),
         ({"reduction": lambda _: None}, "raised TypeError"),
         ({"reduction": lambda _: float("nan")}, "gave nan; expected a finite number"),
-        ({"reduction": discounted}, "raised SpecError.*as in discounted"),
         (
             {"is_failure": lambda metadata: metadata["code"] > 1},
             r"is_failure raised KeyError\('code'\) for the metadata",
@@ -425,6 +424,26 @@ def test_groups_that_go_unscored_one_after_another_are_told_once_with_their_stat
     assert told(groups(3 * NUM_SILENT_GROUPS, silent), RewardSpec()) == []
     one_batch = [case for group in groups(NUM_SILENT_GROUPS, silent) for case in group]
     assert len(told([one_batch], spec)) == 1
+
+
+def test_finished_groups_that_go_unscored_are_told_to_look_at_the_environment() -> None:
+    run = groups(NUM_SILENT_GROUPS, lambda number: [episode([None], EpisodeStatus.FINISHED, index=number)])
+    (message,) = told(run, RewardSpec())
+    assert "look at what the environment pays" in message
+    assert "unscored=0.0" not in message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reduction": "sum"}, r"did you mean 'total'\?"),
+        ({"reduction": discounted}, r"did you mean discounted\(0.99\)\?"),
+        ({"failed": 0.0}, "failed is no option: a failed episode is always None"),
+    ],
+)
+def test_what_is_nearly_right_is_told_what_was_meant(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.SpecError, match=words):
+        RewardSpec(**options)
 
 
 def test_a_scored_group_between_and_an_outage_are_no_cause_for_a_warning() -> None:

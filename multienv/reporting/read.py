@@ -31,6 +31,11 @@ def read_episodes(directory: str | os.PathLike[str], run: str | None = None) -> 
     Raises:
         RecordError: There is no record, it has no such run, or a later version of this library wrote it.
     """
+    if not Path(directory).is_dir():
+        raise RecordError(
+            f"{os.fspath(directory)!r} is no directory; give the output_dir of a run whose trainer has "
+            "record_episodes=True, not a file in it"
+        )
     paths = sorted(Path(directory).glob("episodes.rank*.jsonl"))
     if (first := file_of(directory, 0)).exists():
         paths.insert(0, first)

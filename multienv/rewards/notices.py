@@ -12,7 +12,7 @@ from typing import Final
 
 from multienv.rewards.reduce import scored_rewards
 from multienv.specs import RewardSpec
-from multienv.types import Episode
+from multienv.types import Episode, EpisodeStatus
 
 NUM_FIRST_EPISODES: Final = 100
 """How many scored episodes are looked at for several step rewards."""
@@ -85,11 +85,19 @@ class RewardNotices:
             listed = ", ".join(f"{count} {status}" for status, count in self._silent.most_common())
             warnings.warn(
                 f"environment {self._environment!r}: {NUM_SILENT_GROUPS} groups in a row went unscored ({listed}), and "
-                "a group without a number trains nothing. For rollouts that give up, declare EnvSpec(..., "
-                "reward=RewardSpec(unscored=0.0)); for finished ones, look at what the environment pays",
+                f"a group without a number trains nothing. {self._advice()}",
                 UserWarning,
                 stacklevel=4,
             )
+
+    def _advice(self) -> str:
+        given_up = {EpisodeStatus.UNFINISHED, EpisodeStatus.TRUNCATED} & {*map(EpisodeStatus, self._silent)}
+        if given_up:
+            return (
+                "For rollouts that give up, declare a number: EnvSpec(..., reward=RewardSpec(unscored=0.0)), and "
+                'unfinished="reduce", truncated="reduce"'
+            )
+        return "No step of theirs carried a reward: look at what the environment pays, and when"
 
 
 def _listed(rewards: tuple[float, ...]) -> str:

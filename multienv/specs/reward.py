@@ -32,10 +32,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+_SYNONYMS: Final = {"sum": "'total'", "max": "'best'", "avg": "'mean'", "discounted": "discounted(0.99)"}
+_CONSTANT: Final = {
+    "failed": "a failed episode is always None",
+    "refused": "a refused episode is always None",
+    "finished": "a finished episode counts what it earned; see reduction, scale and offset",
+}
+
+
 def _reduction(value: Any) -> Any:
+    if (getattr(value, "__module__", ""), getattr(value, "__name__", "")) == ("multienv.rewards.reduce", "discounted"):
+        value = "discounted"  # the call was forgotten
     if callable(value) or value in _NAMES:
         return value
     hint = nearest(value, _NAMES) if isinstance(value, str) else ""
+    if isinstance(value, str) and value in _SYNONYMS:
+        hint = f" (did you mean {_SYNONYMS[value]}?)"
     raise ValueError(
         f"reduction={value!r}{hint}; accepted: {', '.join(map(repr, _NAMES))}, discounted(gamma), or a function from "
         "the scored step rewards, a tuple, to a number"
@@ -119,6 +131,8 @@ class RewardSpec(BaseModel):
     is_failure: Annotated[FailureCheck | None, BeforeValidator(_failure_check)] = None
 
     def __init__(self, **options: Any) -> None:
+        if constant := next((name for name in options if name in _CONSTANT), None):
+            raise SpecError(f"RewardSpec: {constant} is no option: {_CONSTANT[constant]}")
         try:
             super().__init__(**options)
         except ValidationError as error:
