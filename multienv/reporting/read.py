@@ -5,6 +5,7 @@ Flow: the files that `record` writes → `read_episodes` → the user, or `resco
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from pathlib import Path
 from multienv.errors import RecordError, nearest
 from multienv.reporting.lines import Line
 from multienv.reporting.record import file_of, parsed
+from multienv.rewards import episode_reward
+from multienv.specs import RewardSpec
 from multienv.types import Episode
 
 
@@ -55,20 +58,24 @@ def read_episodes(directory: str | os.PathLike[str], run: str | None = None) -> 
     return [line.episode for line in sorted(lines, key=_order) if line.run == run]
 
 
-def rescore(episodes: Iterable[Episode], rule: Callable[[Episode], float | None]) -> list[Episode]:
+def rescore(episodes: Iterable[Episode], rule: RewardSpec | Callable[[Episode], float | None]) -> list[Episode]:
     """Give episodes the rewards that another rule would have given them.
 
     Args:
         episodes: Episodes, such as those of a record.
-        rule: Gives an episode's reward, None for unscored.
+        rule: A `RewardSpec`, or what gives an episode's reward, None for unscored.
 
     Returns:
         The same episodes with their new rewards.
 
+    Raises:
+        RewardFunctionError: A function of the rule broke its contract.
+
     Example:
-        `rescore(read_episodes("out"), lambda episode: float(episode.status == "finished"))`
+        `rescore(read_episodes("out"), RewardSpec(reduction="total"))`
     """
-    return [replace(episode, reward=rule(episode)) for episode in episodes]
+    score = functools.partial(episode_reward, spec=rule) if isinstance(rule, RewardSpec) else rule
+    return [replace(episode, reward=score(episode)) for episode in episodes]
 
 
 def _lines(path: Path) -> list[Line]:
