@@ -290,6 +290,16 @@ class Episode:
         """False for a failed or refused episode: infrastructure never teaches the policy anything."""
         return self.status not in (EpisodeStatus.FAILED, EpisodeStatus.REFUSED)
 
+    @property
+    def num_tool_calls(self) -> int:
+        """Number of tool calls the policy made, late ones included; the grading of a last message is none."""
+        return sum(not step.terminal for step in self.steps) + self.num_late_calls
+
+    @property
+    def num_tool_failures(self) -> int:
+        """How many of them came to nothing: refused, lost, or made after the end."""
+        return sum(not step.terminal and (step.refused or step.lost) for step in self.steps) + self.num_late_calls
+
 
 class Adapter(Protocol):
     """What a reward function may read off one element of TRL's `environments`."""

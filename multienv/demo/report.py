@@ -62,22 +62,12 @@ def _column(
         "mean reward, first fifth of the steps": _number(first),
         "mean reward, last fifth": _number(last),
         "change": _number(None if first is None or last is None else last - first, "+"),
-        "tool calls per rollout": _mean(_num_calls(episode) for episode in own),
-        "of them failed": _mean(_num_failed_calls(episode) for episode in own),
+        "tool calls per rollout": _mean(episode.num_tool_calls for episode in own),
+        "of them failed": _mean(episode.num_tool_failures for episode in own),
         "completion tokens per rollout": _mean(episode.num_completion_tokens for episode in own),
         "ms to open a session": _mean(1000 * episode.open_s for episode in own if episode.session_id is not None),
         "ms in tools per rollout": _mean(1000 * sum(step.duration_s for step in episode.steps) for episode in own),
     }
-
-
-def _num_calls(episode: Episode) -> int:
-    return sum(not step.terminal for step in episode.steps) + episode.num_late_calls
-
-
-def _num_failed_calls(episode: Episode) -> int:
-    """Count the calls that came to nothing, as the log does: refused, lost, or made after the end."""
-    failed = [step for step in episode.steps if not step.terminal and (step.refused or step.lost)]
-    return len(failed) + episode.num_late_calls
 
 
 def _mean_reward(own: Iterable[Episode], steps: Collection[int]) -> float | None:

@@ -266,8 +266,6 @@ def _messages(completion: Any) -> tuple[JSONObject, ...]:
 def _calls(episode: Episode, *, has_steps: bool) -> tuple[int, int]:
     """Return how many calls the policy made of the environment's tools, and how many of them came to nothing."""
     if has_steps:
-        steps = [step for step in episode.steps if not step.terminal]
-        num_failures = sum(step.refused or step.lost for step in steps)
-        return len(steps) + episode.num_late_calls, num_failures + episode.num_late_calls
+        return episode.num_tool_calls, episode.num_tool_failures
     results = [str(message.get("content")) for message in episode.completion if message.get("role") == "tool"]
     return len(results), sum(result.startswith(_FAILED_CALL) for result in results)
