@@ -3,6 +3,7 @@
 Flow: user → here → `meta`.
 """
 
+from multienv.specs.curriculum import Adaptive, CurriculumSpec, Schedule, Stage, declare_curriculum
 from multienv.specs.environment import EnvSpec, RewardFunction, Secret
 from multienv.specs.foreign import ForeignSpec
 from multienv.specs.limits import Limits
@@ -11,16 +12,21 @@ from multienv.specs.reward import Reduction, RewardSpec
 from multienv.specs.target import TargetKind, server_identity
 
 __all__ = [
+    "Adaptive",
+    "CurriculumSpec",
     "EnvSpec",
     "ForeignSpec",
     "Limits",
     "Reduction",
     "RewardFunction",
     "RewardSpec",
+    "Schedule",
     "Secret",
+    "Stage",
     "TargetKind",
     "TaskSet",
     "check_disjoint",
+    "declare_curriculum",
     "declare",
     "server_identity",
 ]

@@ -1,0 +1,239 @@
+"""Decides which tasks the next batch is made of, from what was declared and what was observed; the same on every rank.
+
+Flow: `training.sampling` → `Curriculum.plan` → the rows of a batch → the trainer → `Curriculum.observe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from multienv.curriculum.account import Account
+from multienv.curriculum.adaptive import Bandit
+from multienv.curriculum.batch import Batch, dealt
+from multienv.curriculum.checkpoint import restore, state_of
+from multienv.curriculum.outages import Outages
+from multienv.curriculum.outcomes import Outcome, Pick
+from multienv.curriculum.quotas import Quotas, capped
+from multienv.curriculum.shares import base_weights, normalised, scheduled
+from multienv.curriculum.stages import Stages
+from multienv.curriculum.tasks import TaskOrder
+from multienv.errors import OrderError, SpecError
+from multienv.specs import CurriculumSpec, TaskRules
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the curriculum knows of an environment.
+
+    Attributes:
+        name: Its name in the mixture.
+        num_tasks: How many tasks it has.
+        sampling_weight: Its weight in the mixture `"weights"`.
+        rules: How its tasks follow one another.
+        expected: How likely a success is before anything was observed, one number or None per task; empty for unknown.
+        ids: The identities of its tasks, by which a checkpoint knows them; empty for their places.
+        max_groups: Most groups of it in a batch; None for no limit.
+    """
+
+    name: str
+    num_tasks: int
+    sampling_weight: float = 1.0
+    rules: TaskRules = field(default_factory=TaskRules)
+    expected: Sequence[float | None] = ()
+    ids: Sequence[str] = ()
+    max_groups: int | None = None
+
+
+class Curriculum:
+    """Plans batch after batch, and learns from what became of them.
+
+    A plan is a function of the seed, the declaration, and the outcomes of the batches up to `lag` before the last one;
+    never of when an outcome arrived. Batches that were planned are remembered until they are forgotten.
+
+    Args:
+        entries: The environments.
+        spec: The declaration.
+        num_groups: Groups of a batch.
+        seed: Seed of the order of tasks, where the declaration has none.
+        steps_before: From a batch to the training steps done before it; by default a batch is a step.
+        lag: How many batches are planned before the outcome of one is there.
+        num_ranks: Processes that a batch is dealt to, each a slice.
+
+    Raises:
+        SpecError: There is nothing to train on.
+
+    Example:
+        >>> curriculum = Curriculum([Entry("a", 10), Entry("b", 2)], CurriculumSpec(mixture="uniform"), num_groups=4)
+        >>> [pick.environment for pick in curriculum.plan().groups]
+        ['a', 'a', 'b', 'b']
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        spec: CurriculumSpec,
+        num_groups: int,
+        *,
+        seed: int = 0,
+        steps_before: Callable[[int], int] = int,
+        lag: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        self.entries: Final = {entry.name: entry for entry in entries if entry.num_tasks}
+        self.spec, self.num_groups, self.lag, self.num_ranks = spec, num_groups, lag, num_ranks
+        self._steps_before = steps_before
+        weights = {name: entry.sampling_weight for name, entry in self.entries.items()}
+        self._base = base_weights(spec, weights, {name: entry.num_tasks for name, entry in self.entries.items()})
+        self._caps = {name: entry.max_groups for name, entry in self.entries.items() if entry.max_groups is not None}
+        seed = seed if spec.seed is None else spec.seed
+        self.orders = {
+            name: TaskOrder(name, entry.num_tasks, seed, entry.rules, entry.expected)
+            for name, entry in self.entries.items()
+        }
+        self.quotas, self.outages, self.account = Quotas(), Outages(), Account()
+        self.stages = Stages(spec.stages)
+        self.bandit = None if spec.adaptive is None else Bandit(spec.adaptive)
+        self.num_planned = 0
+        self.num_observed = 0
+        self.batches: dict[int, Batch] = {}
+        self.waiting: dict[int, list[Outcome]] = {}
+        self._check()
+
+    def _check(self) -> None:
+        """Say at once what every plan would say."""
+        if not self.entries:
+            raise SpecError("the curriculum has no environment with a task; there is nothing to train on")
+        self._shares_at(0)
+        for entry in self.entries.values():
+            if entry.max_groups == 0:
+                raise SpecError(
+                    f"environment {entry.name!r} may not have as many sessions at once as one group needs; raise its "
+                    "limits.max_sessions to at least num_generations, or leave it out",
+                    environment=entry.name,
+                )
+
+    def plan(self) -> Batch:
+        """Plan the next batch.
+
+        Raises:
+            SessionLimitError: The limits hold fewer groups than a batch has.
+        """
+        index = self.num_planned
+        self._learn(before=index - self.lag)
+        asked = self._shares_at(self._steps_before(index))
+        if self.bandit is not None:
+            asked = self.bandit.shares(asked)
+        wanted = asked if self.bandit is None else normalised(self.bandit.compensated(asked))
+        shares, trials = self.outages.shares(wanted, self.num_groups)
+        left = self.num_groups - sum(trials.values())
+        caps = {name: cap for name, cap in self._caps.items() if name in shares}
+        quota = self.quotas.take(capped(shares, left, caps), left, caps) | trials
+        stage = self.stages.current
+        batch = Batch(
+            index,
+            dealt(
+                [Pick(name, task) for name in self.orders for task in self.orders[name].next(quota.get(name, 0))],
+                self.num_ranks,
+            ),
+            {name: share for name, share in asked.items() if share},
+            {} if stage is None else dict(stage.max_tool_calls),
+        )
+        self.batches[index] = batch
+        self.num_planned += 1
+        return batch
+
+    def _shares_at(self, step: int) -> dict[str, float]:
+        """Return the shares that are asked for at a step, before anything observed but the stage."""
+        stage = self.stages.current
+        weights: Mapping[str, float] = self._base
+        if self.spec.schedule is not None:
+            weights = scheduled(self.spec.schedule, step)
+        elif stage is not None and stage.weights:
+            weights = stage.weights
+        return normalised({name: weights.get(name, 0.0) for name in self.entries})
+
+    def observe(self, index: int, outcomes: Sequence[Outcome]) -> None:
+        """Take in what became of a batch; a batch that was observed before changes nothing.
+
+        Args:
+            index: The batch.
+            outcomes: Of its groups, in their order; of all ranks.
+
+        Raises:
+            OrderError: It was not planned, or its predecessor has not been observed.
+        """
+        if index < self.num_observed:
+            return
+        if index > self.num_observed or index not in self.batches:
+            raise OrderError(
+                f"batch {index} is observed, but the next to be observed is {self.num_observed} of {self.num_planned} "
+                "planned ones; observe batches in the order in which they were planned"
+            )
+        self.num_observed += 1
+        self.waiting[index] = list(outcomes)
+        asked = {name: share * self.num_groups for name, share in self.batches[index].asked.items()}
+        self.account.add(asked, outcomes)
+
+    def _learn(self, before: int) -> None:
+        """Learn from the batches observed, up to one; what came earlier than it had to waits."""
+        for index in sorted(index for index in self.waiting if index < before):
+            outcomes = self.waiting.pop(index)
+            self.stages.observe(outcomes)
+            self.outages.observe(outcomes)
+            if self.bandit is not None:
+                self.bandit.observe(outcomes)
+            for outcome in outcomes:
+                if outcome.environment in self.orders:
+                    self.orders[outcome.environment].observe(outcome)
+
+    def forget(self, before: int) -> None:
+        """Forget the plans of batches before one; they will not be asked for again."""
+        for index in [index for index in self.batches if index < before]:
+            del self.batches[index]
+
+    @property
+    def asked(self) -> Mapping[str, float]:
+        """The shares that the newest plan asked for."""
+        return self.batches[max(self.batches)].asked if self.batches else self.priors
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return the figures of each environment, by name: what is asked for, what was learnt of it."""
+        down, owed = self.outages.down, self.outages.owed
+        learnt = {} if self.bandit is None else self.bandit.metrics()
+        return {
+            name: {
+                "asked_share": self.asked.get(name, 0.0),
+                "is_down": float(name in down),
+                "owed_groups": owed.get(name, 0.0),
+                **learnt.get(name, {}),
+                **order.metrics(),
+            }
+            for name, order in self.orders.items()
+        }
+
+    @property
+    def priors(self) -> Mapping[str, float]:
+        """The declared shares of the mixture, before schedule, stages and anything observed."""
+        return normalised(self._base)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to go on after a restart: plain JSON, tasks by their ids."""
+        return state_of(self)
+
+    def load_state_dict(self, state: Mapping[str, Any], renamed: Mapping[str, str] | None = None) -> list[str]:
+        """Go on from a state, exactly if the environments are the same, and otherwise with what fits.
+
+        Args:
+            state: What `state_dict` returned.
+            renamed: From the names of environments in the state to those they have now, where they differ.
+
+        Returns:
+            What is different now, in sentences.
+
+        Raises:
+            CheckpointError: It is no such state.
+            SpecError: `renamed` names an environment that there is not.
+        """
+        return restore(self, state, renamed or {})
