@@ -14,6 +14,7 @@
     ├── RewardFunctionError(ValueError) a user's reward function broke its contract
     ├── OrderError(RuntimeError)        calls in the wrong order: a tool before `reset`, use after `close`
     ├── RecordError(ValueError)         a record of episodes that cannot be read
+    ├── CheckpointError(ValueError)     a checkpoint that does not fit
     └── ServerError(ConnectionError)    the outside world
         ├── ServerUnreachableError      nobody answers at the address
         ├── AuthenticationError(PermissionError)  the server refuses the key, or there is none
@@ -92,6 +93,10 @@ class OrderError(MultiEnvError, RuntimeError):
 
 class RecordError(MultiEnvError, ValueError):
     """A record of episodes cannot be read."""
+
+
+class CheckpointError(MultiEnvError, ValueError):
+    """A checkpoint does not fit what it is loaded into."""
 
 
 class ServerError(MultiEnvError, ConnectionError):
