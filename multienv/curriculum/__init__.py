@@ -1,4 +1,12 @@
-"""WHICH task next: plain numbers, a pure function of the seed and of what was observed, equal on all ranks.
+"""CURRICULUM: WHICH task next. Pure and deterministic, the standard library only.
 
-Flow: `training` asks for the next tasks and reports what became of each group.
+Flow: `specs` declare → `training.sampling` plans and observes → here.
 """
+
+from multienv.curriculum.account import COLUMNS, Account, Line
+from multienv.curriculum.batch import Batch
+from multienv.curriculum.curriculum import Curriculum, Entry
+from multienv.curriculum.outcomes import Outcome, Pick
+from multienv.curriculum.quotas import Quotas
+
+__all__ = ["COLUMNS", "Account", "Batch", "Curriculum", "Entry", "Line", "Outcome", "Pick", "Quotas"]

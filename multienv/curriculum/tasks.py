@@ -41,6 +41,7 @@ class TaskOrder:
         rules: Which tasks come less often.
         expected: The success expected of each task before anything was observed, None for unknown, see
             `TaskRules.expected`; or empty.
+        is_shuffled: False goes through the tasks by their places in every pass.
 
     Raises:
         EmptyTaskListError: There are no tasks.
@@ -61,6 +62,8 @@ class TaskOrder:
         seed: int,
         rules: TaskRules = _NO_RULES,
         expected: Sequence[float | None] = (),
+        *,
+        is_shuffled: bool = True,
     ) -> None:
         if num_tasks < 1:
             raise EmptyTaskListError(
@@ -76,6 +79,7 @@ class TaskOrder:
         self._name = name
         self._num_tasks = num_tasks
         self._seed = seed
+        self._is_shuffled = is_shuffled
         self._pools = Pools(num_tasks, self._key(_RESTING), rules, expected) if rules.has_pools else None
         self._gates = None if rules.gate_after is None else Gates(num_tasks, rules.gate_after, rules.gate_passes)
         self._strikes = None if rules.set_aside_after is None else Strikes(name, rules.set_aside_after)
@@ -197,7 +201,8 @@ class TaskOrder:
     def _walk(self) -> int:
         if self._position == self._num_tasks:
             self._begin(self._pass + 1, 0)
-        task = place(self._position, self._num_tasks, self._pass_key)
+        position = self._position
+        task = place(position, self._num_tasks, self._pass_key) if self._is_shuffled else position
         self._position += 1
         return task
 
