@@ -8,5 +8,6 @@ from multienv.curriculum.batch import Batch
 from multienv.curriculum.curriculum import Curriculum, Entry
 from multienv.curriculum.outcomes import Outcome, Pick
 from multienv.curriculum.quotas import Quotas
+from multienv.curriculum.repeats import repeated_rows
 
-__all__ = ["COLUMNS", "Account", "Batch", "Curriculum", "Entry", "Line", "Outcome", "Pick", "Quotas"]
+__all__ = ["COLUMNS", "Account", "Batch", "Curriculum", "Entry", "Line", "Outcome", "Pick", "Quotas", "repeated_rows"]

@@ -61,7 +61,8 @@ class Quotas:
         if len(most) == len(whole) and sum(most.values()) < num_groups:
             raise SessionLimitError(
                 f"a batch has {num_groups} groups, and the limits let {', '.join(sorted(whole))} hold "
-                f"{sum(most.values())} at once; raise max_sessions, or make the batch smaller"
+                f"{sum(most.values())} at once; raise limits.max_sessions, or make the batch smaller: lower "
+                "per_device_train_batch_size or steps_per_generation"
             )
         for name, part in whole.items():
             self._credits[name] = self._credits.get(name, 0) + num_groups * part
