@@ -378,6 +378,8 @@ class MultiEnvSpec:
                 has_shared_rewards=bool(self._shared),
                 args=args,
                 max_sessions=self._max_sessions,
+                curriculum=self.curriculum,
+                repeats_rows=self.has_declared_mixture,
             )
         )
 
