@@ -93,6 +93,17 @@ def test_a_late_failure_to_solve_opens_a_gate_with_the_next_pass() -> None:
     assert passes_of(order, 4, judge, 6) == [0, 3, 4, 5]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_solved_then_not_solved_within_a_pass_shuts_nothing(seed: int) -> None:
+    order = TaskOrder(NAME, 10, seed, TaskRules(gate_after=1, gate_passes=8))
+    begun = order.next(3)
+    for task in range(10):
+        order.observe(solved(task))
+        order.observe(unsolved(task))
+    assert order.metrics()["gated"] == 0.0
+    assert sorted(begun + order.next(7)) == list(range(10))
+
+
 @pytest.mark.parametrize(
     ("kind", "expected", "is_resting"),
     [
