@@ -223,7 +223,7 @@ def test_a_task_that_was_set_aside_stays_so_and_is_reported_once(caplog: pytest.
             order.observe(outcome)
     assert order.set_aside == (2,)
     (message,) = caplog.messages
-    assert f"environment {NAME!r}: the task at place 2 " in message
+    assert f"environment {NAME!r}: task 2, counted from 0, " in message
 
 
 def test_an_environment_whose_tasks_are_all_set_aside_goes_on() -> None:
