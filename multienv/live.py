@@ -122,7 +122,8 @@ class LiveMixture:
             what, need, limit = short
             raise SessionLimitError(
                 f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
-                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation"
+                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation, in an "
+                "evaluation per_device_eval_batch_size"
             )
 
     def has_room_for(self, needed: Mapping[str, int]) -> bool:
