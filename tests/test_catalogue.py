@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multienv import EnvSpec, Finding, ForeignSpec, MultiEnvSpec, errors
+from multienv.router import task_key
 from multienv.specs.choice import TaskChoice, is_excluded, left_over, names_of
-from multienv.types import Task
-from tests.strategies import catalogues
+from multienv.types import Task, TaskKey, task_id
+from tests.strategies import catalogues, environment_names
 from tests.support.environments import TaskToolsEnvironment, shelf
 from tests.support.foreign import GuessEnvironment
 from tests.support.servers import ORSServer
@@ -247,6 +248,13 @@ def test_asyncgrpos_adapter_opens_the_rows_own_split_too(shelf_server: ORSServer
         assert adapter.reset(**row) == ""
         assert session_loop().run(adapter._open_deferred()) == "Echo 'test 2' to win."
         assert adapter.episode.task_id == "shelf/test/2"
+
+
+@given(environment_names, st.text(min_size=1, max_size=6) | st.just("a/b"), st.integers(0, 10**6))
+def test_a_rows_task_is_what_its_task_id_says(name: str, split: str, index: int) -> None:
+    row = {"environment": name, "task_index": index, "task_id": task_id(name, split, index)}
+    assert task_key(row, name, "another") == TaskKey(split, index)
+    assert task_key({"task_index": index}, name, "another") == TaskKey("another", index)
 
 
 @pytest.mark.parametrize("identity", ["shelf/test/2", "other/test/1", "shelf//1", "1", 5])
