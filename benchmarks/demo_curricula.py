@@ -1,8 +1,8 @@
 """Measures what an adaptive mixture is worth in a real run: the demo with a uniform and with an adaptive mixture.
 
 A small real policy, three environments over HTTP, the same seeds for both. Run as
-`python benchmarks/demo_curricula.py`, or with seeds: `python benchmarks/demo_curricula.py 0 1`. About a minute and a half
-for each run, so it is not part of `make bench`.
+`python benchmarks/demo_curricula.py`, or with seeds: `python benchmarks/demo_curricula.py 0 1`. A run takes about a
+minute and a half, so this is not part of `make bench`.
 """
 
 from __future__ import annotations
