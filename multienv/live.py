@@ -30,6 +30,7 @@ class LiveMixture:
         clients: The ORS environments by name.
         foreign: The environments that know nothing of ORS, by name.
         num_generations: Rollouts in a group, where a trainer of this library says so; None else.
+        max_tool_calls: Horizons of the curriculum's stage by environment, instead of `limits.max_tool_calls`.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class LiveMixture:
         max_concurrent_starts: int | None = None,
     ) -> None:
         self.num_generations: int | None = None
+        self.max_tool_calls: dict[str, int] = {}
         self.ledger = Ledger(max_sessions=max_sessions, max_concurrent_starts=max_concurrent_starts)
         self.clients = {
             name: EnvironmentClient(name, spec, self.ledger)

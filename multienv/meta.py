@@ -44,13 +44,30 @@ from multienv.router import (
     score_groups,
 )
 from multienv.sessions import EnvironmentClient
-from multienv.specs import EnvSpec, ForeignSpec, RewardFunction, RewardSpec, check_disjoint, declare
+from multienv.specs import (
+    CurriculumSpec,
+    EnvSpec,
+    ForeignSpec,
+    RewardFunction,
+    RewardSpec,
+    check_disjoint,
+    declare,
+    declare_curriculum,
+)
 from multienv.types import ToolListing
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_DECLARED = ("_specs", "_shared", "_system_prompt", "_max_sessions", "_max_concurrent_starts", "_presentation")
+_DECLARED = (
+    "_specs",
+    "_shared",
+    "_system_prompt",
+    "_max_sessions",
+    "_max_concurrent_starts",
+    "_curriculum",
+    "_presentation",
+)
 
 
 def _release(environments: Sequence[Any]) -> None:
@@ -78,6 +95,9 @@ class MultiEnvSpec:
         system_prompt: System message of every prompt, unless an `EnvSpec` has its own.
         max_sessions: Most sessions of all environments open at once; None for no limit.
         max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
+        curriculum: Which environment is trained on how often: a `CurriculumSpec`, or the name of a preset: "weights",
+            "uniform", "proportional", "temperature", "adaptive", or "dataset" for TRL's own sampler. None for
+            "weights" where an environment has a `sampling_weight`, and else "proportional".
 
     Attributes:
         live: What of it lives in this process: connections, sessions, and the limits on them.
@@ -102,6 +122,7 @@ class MultiEnvSpec:
         system_prompt: str | None = None,
         max_sessions: int | None = None,
         max_concurrent_starts: int | None = None,
+        curriculum: CurriculumSpec | str | None = None,
     ) -> None:
         self._specs = declare(environments)
         self._shared = several_functions(reward_funcs)
@@ -112,6 +133,7 @@ class MultiEnvSpec:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise SpecError(f"{limit}={value!r}; accepted: an int from 1, or None for no limit")
         self._max_sessions, self._max_concurrent_starts = max_sessions, max_concurrent_starts
+        self._curriculum = declare_curriculum(curriculum, self._specs)
         self._presentation = Presentation()
         self._made: dict[str, Any] = {}
         self._start()
@@ -161,6 +183,18 @@ class MultiEnvSpec:
     def environments(self) -> Mapping[str, EnvSpec | ForeignSpec]:
         """The declarations by name, in order."""
         return dict(self._specs)
+
+    @property
+    def curriculum(self) -> CurriculumSpec:
+        """Which environment is trained on how often, as declared, or by default."""
+        if self._curriculum is not None:
+            return self._curriculum
+        return CurriculumSpec(mixture="weights" if self.has_declared_mixture else "proportional")
+
+    @property
+    def has_declared_mixture(self) -> bool:
+        """True where the user said how often an environment is trained on."""
+        return self._curriculum is not None or any(spec.sampling_weight is not None for spec in self._specs.values())
 
     @property
     def train_dataset(self) -> Dataset:
@@ -215,7 +249,14 @@ class MultiEnvSpec:
                 environment=name,
             )
         return Route(
-            name, spec.split, listing, client.open, spec.limits, self._presentation, scores_groups=spec.use_group_reward
+            name,
+            spec.split,
+            listing,
+            client.open,
+            spec.limits,
+            self._presentation,
+            scores_groups=spec.use_group_reward,
+            horizon=lambda: self.live.max_tool_calls.get(name, spec.limits.max_tool_calls),
         )
 
     @property

@@ -126,7 +126,7 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
 
 
 def _first_index(loaded: Mapping[str, Any]) -> int:
-    return min((batch["index"] for batch in loaded["batches"]), default=loaded["num_planned"])
+    return min((int(batch["index"]) for batch in loaded["batches"]), default=int(loaded["num_planned"]))
 
 
 class _Places:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multienv.curriculum.account import Account
+from multienv.curriculum.account import Account, Line
 from multienv.curriculum.adaptive import Bandit
 from multienv.curriculum.batch import Batch, dealt
 from multienv.curriculum.checkpoint import restore, state_of
@@ -60,6 +60,7 @@ class Curriculum:
         steps_before: From a batch to the training steps done before it; by default a batch is a step.
         lag: How many batches are planned before the outcome of one is there.
         num_ranks: Processes that a batch is dealt to, each a slice.
+        is_shuffled: False goes through each environment's tasks in their own order.
 
     Raises:
         SpecError: There is nothing to train on.
@@ -70,7 +71,7 @@ class Curriculum:
         ['a', 'a', 'b', 'b']
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is declared, and how the trainer goes through it
         self,
         entries: Iterable[Entry],
         spec: CurriculumSpec,
@@ -80,6 +81,7 @@ class Curriculum:
         steps_before: Callable[[int], int] = int,
         lag: int = 0,
         num_ranks: int = 1,
+        is_shuffled: bool = True,
     ) -> None:
         self.entries: Final = {entry.name: entry for entry in entries if entry.num_tasks}
         self.spec, self.num_groups, self.lag, self.num_ranks = spec, num_groups, lag, num_ranks
@@ -89,7 +91,7 @@ class Curriculum:
         self._caps = {name: entry.max_groups for name, entry in self.entries.items() if entry.max_groups is not None}
         seed = seed if spec.seed is None else spec.seed
         self.orders = {
-            name: TaskOrder(name, entry.num_tasks, seed, entry.rules, entry.expected)
+            name: TaskOrder(name, entry.num_tasks, seed, entry.rules, entry.expected, is_shuffled=is_shuffled)
             for name, entry in self.entries.items()
         }
         self.quotas, self.outages, self.account = Quotas(), Outages(), Account()
@@ -193,25 +195,30 @@ class Curriculum:
         for index in [index for index in self.batches if index < before]:
             del self.batches[index]
 
-    @property
-    def asked(self) -> Mapping[str, float]:
-        """The shares that the newest plan asked for."""
-        return self.batches[max(self.batches)].asked if self.batches else self.priors
+    def metrics(self, batch: Batch, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+        """Return the figures of each environment by name: what a batch asked for, what came of it, what was learnt.
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Return the figures of each environment, by name: what is asked for, what was learnt of it."""
+        Args:
+            batch: The batch.
+            outcomes: Of its groups.
+        """
+        account = Account()
+        account.add({name: share * self.num_groups for name, share in batch.asked.items()}, outcomes)
         down, owed = self.outages.down, self.outages.owed
         learnt = {} if self.bandit is None else self.bandit.metrics()
-        return {
-            name: {
-                "asked_share": self.asked.get(name, 0.0),
+        metrics: dict[str, dict[str, float]] = {}
+        for name, order in self.orders.items():
+            line = account.lines.get(name, Line())
+            metrics[name] = {
+                "groups_asked": line.asked,
+                "groups_dispatched": float(line.dispatched),
+                "groups_owed": owed.get(name, 0.0),
                 "is_down": float(name in down),
-                "owed_groups": owed.get(name, 0.0),
+                **({"nonzero_advantages": line.nonzero / line.rollouts} if line.rollouts else {}),
                 **learnt.get(name, {}),
                 **order.metrics(),
             }
-            for name, order in self.orders.items()
-        }
+        return metrics
 
     @property
     def priors(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Decides what the curriculum is told of a group: counts and sums, equal on all ranks, and nothing of how they came about.
+"""Decides what the curriculum is told of a group: counts and sums, equal on all ranks, nothing of how they came about.
 
 Flow: `training` gathers the rollouts of a batch from all ranks → one `Outcome` a group → `Curriculum.observe`.
 """

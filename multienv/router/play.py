@@ -47,6 +47,7 @@ class Play:
         self._route = route
         self._tools: Toolbox | None = None
         self._is_graded = False
+        self._max_tool_calls = route.max_tool_calls
         self.recorder = EpisodeRecorder(route.name, task_id)
         self.session: RoutedSession | None = None
         self.conversation: list[JSONObject] = []
@@ -207,9 +208,8 @@ class Play:
 
     def _reached_limit(self) -> str | None:
         """Return which of the episode's limits is reached, in words; None while there is room."""
-        limits = self._route.limits
-        if limits.max_tool_calls is not None and len(self.recorder.steps) >= limits.max_tool_calls:
-            return f"its limit of {limits.max_tool_calls} tool calls is reached"
+        if self._max_tool_calls is not None and len(self.recorder.steps) >= self._max_tool_calls:
+            return f"its limit of {self._max_tool_calls} tool calls is reached"
         left_s = self._time_left()
         return None if left_s is None or left_s > 0 else self._time_text()
 

@@ -63,6 +63,7 @@ class Route:
         limits: What an episode may take.
         presentation: How what it sends is shown to the policy.
         scores_groups: True where whole groups are scored: sessions then stay open after their episode.
+        horizon: Gives the most tool calls of an episode that begins now; None for no limit.
         warned: Environments whose first failed episode was told.
     """
 
@@ -73,7 +74,13 @@ class Route:
     limits: Limits = field(default_factory=Limits)
     presentation: Presentation = field(default_factory=Presentation)
     scores_groups: bool = False
+    horizon: Callable[[], int | None] | None = None
     warned: set[str] = field(default_factory=set)
+
+    @property
+    def max_tool_calls(self) -> int | None:
+        """Most tool calls of an episode that begins now; None for no limit."""
+        return self.limits.max_tool_calls if self.horizon is None else self.horizon()
 
     def task_id(self, index: int) -> str:
         """Return the identity of a task, as the dataset's `task_id` column has it."""

@@ -10,6 +10,7 @@ from multienv.specs.limits import Limits
 from multienv.specs.mixture import TaskSet, check_disjoint, declare
 from multienv.specs.reward import Reduction, RewardSpec
 from multienv.specs.target import TargetKind, server_identity
+from multienv.specs.task_rules import TaskRules
 
 __all__ = [
     "Adaptive",
@@ -24,9 +25,10 @@ __all__ = [
     "Secret",
     "Stage",
     "TargetKind",
+    "TaskRules",
     "TaskSet",
     "check_disjoint",
-    "declare_curriculum",
     "declare",
+    "declare_curriculum",
     "server_identity",
 ]

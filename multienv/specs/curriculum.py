@@ -1,4 +1,4 @@
-"""Decides what a user declares about the mixture over time: which environment how often, in which stage, adapted or not.
+"""Decides what a user declares about the mixture over time: which environment how often, in stages, adapted or not.
 
 Flow: `MultiEnvSpec(curriculum=...)` → `declare_curriculum` → `multienv.curriculum`, which plans batch after batch.
 """
@@ -49,6 +49,22 @@ def _checked_weights(weights: Any, what: str) -> dict[str, float]:
     if weights and not any(weights.values()):
         raise ValueError(f"{what} are all 0; at least one environment must be trained on")
     return {str(name): float(weight) for name, weight in weights.items()}
+
+
+def check_sampling_weight(value: Any) -> Any:
+    """Check one environment's sampling weight; None for none.
+
+    Raises:
+        ValueError: It is no finite number above 0.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise ValueError(
+            f"sampling_weight={value!r}; accepted: a finite number above 0, or None. An environment that is not to be "
+            "trained on is evaluation_only=True, or has weight 0 in a Stage or a Schedule"
+        )
+    return float(value)
 
 
 class Schedule(_Declaration):

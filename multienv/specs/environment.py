@@ -23,9 +23,11 @@ from pydantic import (
 )
 
 from multienv.errors import SpecError
+from multienv.specs.curriculum import check_sampling_weight
 from multienv.specs.limits import Limits, sentence
 from multienv.specs.reward import RewardSpec
 from multienv.specs.target import TargetKind, check_target, target_kind
+from multienv.specs.task_rules import TaskRules
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """A TRL reward function, sync or async: keywords in, one `float | None` per row out."""
@@ -115,6 +117,8 @@ class EnvSpec(BaseModel):
             `<environment>/group`.
         limits: How many sessions, how long each phase and each episode may take, and how much is shown.
         reward: How the environment's own reward comes from an episode: reduction, what giving up counts, shaping.
+        sampling_weight: How often it is trained on, in relation to the others; None for 1.0 where another one has one.
+        task_rules: How its tasks follow one another: pools by success, gates, tasks set aside.
 
     Raises:
         SpecError: An option is unknown or cannot be right.
@@ -146,6 +150,8 @@ class EnvSpec(BaseModel):
     use_group_reward: StrictBool = False
     limits: Limits = Limits()
     reward: RewardSpec = RewardSpec()
+    sampling_weight: Annotated[float, BeforeValidator(check_sampling_weight)] | None = None
+    task_rules: TaskRules = TaskRules()
 
     def __init__(self, target: str | type, **options: Any) -> None:
         try:

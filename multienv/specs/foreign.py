@@ -13,11 +13,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from multienv.errors import SpecError
+from multienv.specs.curriculum import check_sampling_weight
 from multienv.specs.environment import RewardFunction, check_functions
 from multienv.specs.target import has_reset, is_environment_class
+from multienv.specs.task_rules import TaskRules
 
 _ATTRIBUTES: Final = ("train_dataset", "environment_factory", "reward_funcs")
 _MISSING: Final = object()
+_NO_RULES: Final = TaskRules()
 _IMAGES: Final = ("image", "images")
 
 
@@ -38,6 +41,8 @@ class ForeignSpec:
         reward_weight: What `MultiEnvGRPOTrainer` multiplies its advantages by. With TRL's own trainer, the weight of
             its reward functions in `spec.reward_weights`; what `get_reward` returns has weight 1 there.
         system_prompt: System message of its prompts, instead of the mixture's, where they have none of their own.
+        sampling_weight: How often it is trained on, in relation to the others; None for 1.0 where another one has one.
+        task_rules: How its tasks follow one another.
 
     Raises:
         SpecError: An option cannot be right.
@@ -62,6 +67,8 @@ class ForeignSpec:
     reward_funcs: Any = ()
     reward_weight: float = 1.0
     system_prompt: str | None = None
+    sampling_weight: float | None = None
+    task_rules: TaskRules = _NO_RULES
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -72,6 +79,12 @@ class ForeignSpec:
         weight: Any = self.reward_weight
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
             raise SpecError(f"reward_weight={weight!r}; accepted: a finite number, 1.0 leaves the rewards as they are")
+        try:
+            object.__setattr__(self, "sampling_weight", check_sampling_weight(self.sampling_weight))
+        except ValueError as error:
+            raise SpecError(str(error)) from None
+        if not isinstance(self.task_rules, TaskRules):
+            raise SpecError(f"task_rules is of type {type(self.task_rules).__name__}; accepted: a TaskRules")
         if self.system_prompt is not None and not isinstance(self.system_prompt, str):
             raise SpecError(
                 f"system_prompt is of type {type(self.system_prompt).__name__}; accepted: a string, or None"

@@ -100,10 +100,10 @@ class KeepsEpisodes(_Base):  # type: ignore[misc]  # TRL is untyped
         self._episodes = []
         output = super()._generate_and_score_completions(inputs)
         if self._episodes:
-            self._keep(output)
+            self._keep(inputs, output)
         return output
 
-    def _keep(self, output: Mapping[str, Any]) -> None:
+    def _keep(self, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
         """Write the episodes down, and log their figures."""
         is_training: bool = self.model.training
         rank, num_rows = self.accelerator.process_index, len(self._episodes)
@@ -124,16 +124,25 @@ class KeepsEpisodes(_Base):  # type: ignore[misc]  # TRL is untyped
         if self._record is not None:
             self._record.add(self._episodes)
         names = sorted(self.environment_factories)
+        advantages = output["advantages"].tolist()
         rows = torch.tensor(
-            [self._figures(names, episode, total) for episode, total in zip(self._episodes, self._totals, strict=True)],
+            [
+                self._figures(names, episode, total, advantage)
+                for episode, total, advantage in zip(self._episodes, self._totals, advantages, strict=True)
+            ],
             dtype=torch.float32,
             device=self.accelerator.device,
         )
         everyones = [Figures(*row) for row in self.accelerator.gather(rows).tolist()]
         for name, value in environment_metrics(everyones, names, num_generations).items():
             self._metrics["train" if is_training else "eval"][name].append(value)
+        if is_training:
+            self._learn(inputs, everyones)
 
-    def _figures(self, names: Sequence[str], episode: Episode, total: float) -> Figures:
+    def _learn(self, inputs: Sequence[Mapping[str, Any]], everyones: Sequence[Figures]) -> None:
+        """Take in the figures of a training batch, of all ranks; see `FollowsCurriculum`."""
+
+    def _figures(self, names: Sequence[str], episode: Episode, total: float, advantage: float) -> Figures:
         client = self.spec.live.clients.get(episode.environment)
         num_calls, num_failures = _calls(episode, has_steps=client is not None)
         return Figures(
@@ -150,6 +159,7 @@ class KeepsEpisodes(_Base):  # type: ignore[misc]  # TRL is untyped
             tool_s=sum(step.duration_s for step in episode.steps),
             num_retries=episode.num_retries,
             circuit=math.nan if client is None else _CIRCUITS[client.opener.breaker.state],
+            advantage=advantage,
         )
 
 

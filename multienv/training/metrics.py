@@ -33,6 +33,7 @@ class Figures(NamedTuple):
         tool_s: Seconds in tool calls.
         num_retries: How often opening the session was tried again.
         circuit: The environment's circuit breaker: 0 closed, 1 half-open, 2 open.
+        advantage: As TRL normalised it, before weights and balance.
     """
 
     environment: float
@@ -48,6 +49,7 @@ class Figures(NamedTuple):
     tool_s: float = 0.0
     num_retries: float = 0.0
     circuit: float = _NAN
+    advantage: float = 0.0
 
 
 def is_success(episode: Episode) -> bool:

@@ -22,6 +22,7 @@ from multienv.rewards import Balance, RunningScale, Weighing, check_applied_once
 from multienv.router import EnvironmentAdapter, grade_last_messages
 from multienv.training.advantages import KeepScale, WeighedAdvantages
 from multienv.training.beside import check_beside
+from multienv.training.curriculum import FollowsCurriculum
 from multienv.training.episodes import KeepsEpisodes
 from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
 from multienv.training.pictures import PicturesAnywhere
@@ -34,6 +35,7 @@ from multienv.types import Column
 
 class MultiEnvGRPOTrainer(
     WeighedAdvantages,
+    FollowsCurriculum,
     KeepsEpisodes,
     RanksInStep,
     PicturesAnywhere,
@@ -67,6 +69,7 @@ class MultiEnvGRPOTrainer(
             batches, so that environments with large rewards do not outweigh others where TRL does not divide by the
             group's standard deviation. Kept in checkpoints.
         record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
+        renamed: From the names of environments in a checkpoint to those they have now, where they differ.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
@@ -93,6 +96,7 @@ class MultiEnvGRPOTrainer(
         balance: Balance = "none",
         normalize_advantages: bool = False,
         record_episodes: bool = True,
+        renamed: Mapping[str, str] | None = None,
         train_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
         reward_funcs: Any = (),
@@ -123,6 +127,7 @@ class MultiEnvGRPOTrainer(
         self._check_groups_are_whole()
         self._reads_ahead = read_ahead
         self._start_record(is_on=record_episodes)
+        self._start_curriculum(renamed)
         if scale is not None:
             self.add_callback(KeepScale(scale))
 
@@ -180,6 +185,7 @@ class MultiEnvGRPOTrainer(
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
         rows: Sequence[Mapping[str, Any]] = inputs
+        self._begin_batch(inputs)
         try:
             if self._is_concurrent or self._shows_schemas:
                 rows = self._start_resets(inputs)

@@ -1,0 +1,254 @@
+"""Decides how a training follows its curriculum: batches as planned, outcomes told, all of it kept in checkpoints.
+
+Flow: `MultiEnvGRPOTrainer` → `FollowsCurriculum` → `GRPOTrainer`; rows come from `sampling`, outcomes from `episodes`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from transformers import TrainerCallback
+
+from multienv.curriculum import Batch, Curriculum, Entry, Outcome
+from multienv.errors import CheckpointError, SpecError
+from multienv.specs import EnvSpec, TaskRules
+from multienv.training.metrics import STATUSES, Figures
+from multienv.training.sampling import Pace, PlannedSampler
+from multienv.types import Column, EpisodeStatus
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as _Base
+else:
+    _Base = object
+
+logger = logging.getLogger(__name__)
+
+_STATE: Final = "multienv.Curriculum"
+_READ_AHEAD: Final = 1
+"""Accelerate's data loader reads one element ahead, so a batch is planned before its predecessor is generated."""
+
+
+class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
+    """Draws rows as the curriculum plans them; mixed in before `GRPOTrainer`.
+
+    Attributes:
+        curriculum: Plans the batches; None before training, and where the rows are left to TRL.
+    """
+
+    curriculum: Curriculum | None = None
+    _sampler: PlannedSampler | None = None
+    _renamed: Mapping[str, str]
+    _follows = True
+
+    def _start_curriculum(self, renamed: Mapping[str, str] | None) -> None:
+        """Follow the spec's curriculum from now on."""
+        self._renamed = dict(renamed or {})
+        is_map_style = hasattr(self.train_dataset, "column_names") and hasattr(self.train_dataset, "__len__")
+        has_names = is_map_style and Column.ENVIRONMENT in self.train_dataset.column_names
+        declared = self.spec.curriculum
+        self._follows = not declared.is_left_to_trl and has_names
+        if not self.spec.has_declared_mixture and not self.shuffle_dataset:
+            self._follows = False  # whoever turns the shuffling off wants the rows as they are
+        elif self.spec.has_declared_mixture and not declared.is_left_to_trl and not has_names:
+            raise SpecError(
+                "a curriculum needs a map-style training dataset with the column 'environment'; leave train_dataset "
+                "out, give one made of the spec's, or say curriculum='dataset'"
+            )
+        self.add_callback(_Epochs(self))
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        if not self._follows:
+            return super()._get_train_sampler(dataset)
+        table = self.train_dataset if dataset is None else dataset
+        num_groups = self.args.generation_batch_size // self.num_generations
+        num_repeats = self.num_iterations * self.args.steps_per_generation
+        num_batches = max(1, len(table) // num_groups)
+        pace = Pace(self.num_generations, num_repeats, num_batches, self.args.gradient_accumulation_steps)
+        rows: dict[str, list[int]] = defaultdict(list)
+        for row, name in enumerate(table[Column.ENVIRONMENT]):
+            rows[name].append(row)
+        num_workers = self.args.dataloader_num_workers
+        self.curriculum = Curriculum(
+            [self._entry(name, table, own) for name, own in rows.items()],
+            self.spec.curriculum,
+            num_groups,
+            seed=self.args.seed,
+            steps_before=pace.steps_before,
+            lag=_READ_AHEAD + num_workers * (self.args.dataloader_prefetch_factor or 2),
+            num_ranks=self.accelerator.num_processes,
+            is_shuffled=self.shuffle_dataset,
+        )
+        self._sampler = PlannedSampler(self.curriculum, dict(rows), pace)
+        return self._sampler
+
+    def _entry(self, name: str, table: Any, rows: Sequence[int]) -> Entry:
+        """Describe an environment to the curriculum."""
+        declared = self.spec.environments.get(name)
+        rules = TaskRules() if declared is None else declared.task_rules
+        own = table.select(rows)
+        has_ids = Column.TASK_ID in table.column_names
+        ids = own[Column.TASK_ID][:] if has_ids else ()
+        expected: list[float | None] = []
+        if rules.expected_success is not None and Column.TASK in table.column_names:
+            expected = [rules.expected(json.loads(task)) for task in own[Column.TASK]]
+        return Entry(
+            name,
+            len(rows),
+            1.0 if declared is None or declared.sampling_weight is None else declared.sampling_weight,
+            rules,
+            expected,
+            tuple(ids) if len(set(ids)) == len(rows) else (),
+            self._most_groups(name) if isinstance(declared, EnvSpec) else None,
+        )
+
+    def _most_groups(self, name: str) -> int | None:
+        """Return how many groups of an environment may be played at once on all ranks together."""
+        limit = self.spec.live.clients[name].opener.max_sessions
+        return None if limit is None else self.accelerator.num_processes * (limit // self.num_generations)
+
+    def _begin_batch(self, inputs: Sequence[Mapping[str, Any]]) -> None:
+        """Give the rollouts that are about to begin the horizons of their stage."""
+        batch = self._batch_of(inputs) if self.model.training else None
+        self.spec.live.max_tool_calls = {} if batch is None else dict(batch.max_tool_calls)
+
+    def _batch_of(self, inputs: Sequence[Mapping[str, Any]]) -> Batch | None:
+        """Return the plan of the batch that is being generated; None where it is not one of the curriculum's."""
+        if self.curriculum is None or self._sampler is None:
+            return None
+        batch = self.curriculum.batches.get(self._sampler.next_generated)
+        start = self.accelerator.process_index * len(inputs)
+        places = [(start + place) // self.num_generations for place in range(len(inputs))]
+        if batch is not None and places[-1] < len(batch.groups):
+            planned = [batch.groups[place].environment for place in places]
+            if planned == [row.get(Column.ENVIRONMENT) for row in inputs]:
+                return batch
+        warnings.warn(
+            "a batch is not the one that was planned, so the curriculum no longer learns from what it sees; leave the "
+            "order of the rows to the trainer (no data loader or sampler of your own), or say curriculum='dataset'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self._sampler = None
+        return None
+
+    def _learn(self, inputs: Sequence[Mapping[str, Any]], everyones: Sequence[Figures]) -> None:
+        """Tell the curriculum what became of a training batch, and log its figures."""
+        batch = self._batch_of(inputs)
+        if batch is None or self.curriculum is None or self._sampler is None:
+            return
+        outcomes = [
+            outcome_of(pick.environment, pick.task, everyones[start : start + self.num_generations])
+            for pick, start in zip(batch.groups, range(0, len(everyones), self.num_generations), strict=True)
+        ]
+        self.curriculum.observe(batch.index, outcomes)
+        self.curriculum.forget(batch.index)
+        self._sampler.next_generated += 1
+        for name, figures in self.curriculum.metrics(batch, outcomes).items():
+            for what, value in figures.items():
+                self._metrics["train"][f"env/{name}/{what}"].append(value)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.curriculum is not None:
+            state = {"position": self._epochs.position, "curriculum": self.curriculum.state_dict()}
+            self.state.stateful_callbacks[_STATE] = {"args": {}, "attributes": state}
+        super()._save_checkpoint(model, trial)
+
+    @property
+    def _epochs(self) -> _Epochs:
+        return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, _Epochs))
+
+
+class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """Keeps track of where in the stream of batches an epoch begins, and goes on from a checkpoint."""
+
+    def __init__(self, trainer: FollowsCurriculum) -> None:
+        self._trainer = trainer
+        self._is_first = True
+        self._first_step = 0
+        self._num_skipped = 0
+
+    @property
+    def position(self) -> int:
+        """The batch that training goes on with."""
+        sampler = self._trainer._sampler  # noqa: SLF001 - this callback is a part of it
+        if sampler is None:
+            return 0
+        num_steps = self._trainer.state.global_step - self._first_step
+        num_elements = self._num_skipped + int(num_steps) * sampler.pace.num_accumulated
+        return sampler.first + min(num_elements // sampler.pace.num_repeats, sampler.pace.num_batches)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
+        """Go on with the curriculum of a checkpoint, or from where an earlier training ended."""
+        sampler, curriculum = self._trainer._sampler, self._trainer.curriculum  # noqa: SLF001 - see above
+        if sampler is None or curriculum is None:
+            return
+        position = 0
+        self._is_first, self._first_step, self._num_skipped = True, state.global_step, 0
+        if state.global_step:
+            position = self._restore(curriculum, state)
+            if not args.ignore_data_skip:
+                # What transformers reads and throws away before it goes on, in the epoch that it begins with.
+                self._num_skipped = state.global_step % sampler.pace.steps_per_epoch * sampler.pace.num_accumulated
+        sampler.first = position - self._num_skipped // sampler.pace.num_repeats
+        sampler.next_generated = position
+
+    def _restore(self, curriculum: Curriculum, state: Any) -> int:
+        kept = state.stateful_callbacks.get(_STATE)
+        if kept is None:
+            warnings.warn(
+                "the checkpoint has no curriculum: it was saved by a trainer without one, so the tasks begin anew",
+                UserWarning,
+                stacklevel=2,
+            )
+            return 0
+        attributes = kept.get("attributes", {})
+        if not isinstance(attributes.get("position"), int):
+            raise CheckpointError("the checkpoint's curriculum has no position; resume from another checkpoint")
+        differences = curriculum.load_state_dict(attributes.get("curriculum"), self._trainer._renamed)  # noqa: SLF001 - see above
+        if differences and self._trainer.accelerator.is_main_process:
+            listed = "; ".join(differences)
+            warnings.warn(f"training goes on with another mixture: {listed}", UserWarning, stacklevel=2)
+        return min(int(attributes["position"]), curriculum.num_planned)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
+        """Begin the next epoch where the last one ended."""
+        sampler = self._trainer._sampler  # noqa: SLF001 - see above
+        if sampler is not None and not self._is_first:
+            sampler.first += sampler.pace.num_batches
+            self._first_step, self._num_skipped = state.global_step, 0
+        self._is_first = False
+
+
+def outcome_of(environment: str, task: int, group: Sequence[Figures]) -> Outcome:
+    """Sum up a group for the curriculum.
+
+    Args:
+        environment: Its environment.
+        task: The task's place in the environment's list.
+        group: Its rollouts.
+    """
+    status = [STATUSES[int(rollout.status)] for rollout in group]
+    sizes = [abs(rollout.advantage) for rollout in group if not math.isnan(rollout.total)]
+    return Outcome(
+        environment,
+        task,
+        num_rollouts=len(group),
+        num_finished=status.count(EpisodeStatus.FINISHED),
+        num_failed=status.count(EpisodeStatus.FAILED),
+        num_refused=status.count(EpisodeStatus.REFUSED),
+        num_scored=len(sizes),
+        num_successes=sum(rollout.is_success == 1 for rollout in group if not math.isnan(rollout.total)),
+        num_nonzero=sum(size > _NO_ADVANTAGE for size in sizes),
+        sum_abs_advantage=math.fsum(sizes),
+        num_tokens=int(sum(rollout.num_completion_tokens for rollout in group)),
+    )
+
+
+_NO_ADVANTAGE: Final = 1e-4
+"""Below this an advantage is what rounding leaves of equal rewards."""
