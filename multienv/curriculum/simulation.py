@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from multienv.curriculum.account import Account
@@ -64,7 +64,10 @@ class Simulation:
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain JSON."""
         return {
-            "moments": [asdict(moment) for moment in self.moments],
+            "moments": [
+                {"asked": dict(each.asked), "dispatched": dict(each.dispatched), "success": dict(each.success)}
+                for each in self.moments
+            ],
             "final": dict(self.final),
             "account": self.account.state_dict(),
         }
@@ -130,7 +133,7 @@ def simulate(
         success = policy.success
         curriculum.observe(index, policy.train(batch))
         curriculum.forget(index)
-        moments.append(Moment(dict(batch.asked), Counter(pick.environment for pick in batch.groups), success))
+        moments.append(Moment(dict(batch.asked), dict(Counter(pick.environment for pick in batch.groups)), success))
     return Simulation(tuple(moments), policy.success, curriculum.account)
 
 

@@ -33,9 +33,8 @@ def read_simulation(path: str | PathLike[str]) -> SimulationSpec:
     """
     document = Document.read(Path(path))
     if not isinstance(document.values, Mapping):
-        raise SpecError(
-            f"{path}: the file says {document.values!r:.40}; accepted: the keys {', '.join(SimulationSpec.model_fields)}"
-        )
+        accepted = ", ".join(SimulationSpec.model_fields)
+        raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
     try:
         return SimulationSpec(**document.values)
     except SpecError as error:
