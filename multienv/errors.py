@@ -14,7 +14,7 @@
     ├── RewardFunctionError(ValueError) a user's reward function broke its contract
     ├── OrderError(RuntimeError)        calls in the wrong order: a tool before `reset`, use after `close`
     ├── RecordError(ValueError)         a record of episodes that cannot be read
-    ├── CheckpointError(ValueError)     a checkpoint that does not fit what is to go on from it
+    ├── CheckpointError(ValueError)     a checkpoint that does not fit
     └── ServerError(ConnectionError)    the outside world
         ├── ServerUnreachableError      nobody answers at the address
         ├── AuthenticationError(PermissionError)  the server refuses the key, or there is none
@@ -96,7 +96,7 @@ class RecordError(MultiEnvError, ValueError):
 
 
 class CheckpointError(MultiEnvError, ValueError):
-    """A checkpoint does not fit what is to go on from it."""
+    """A checkpoint does not fit what it is loaded into."""
 
 
 class ServerError(MultiEnvError, ConnectionError):

@@ -51,15 +51,18 @@ class Account:
         """The lines by environment."""
         return dict(self._lines)
 
-    def add(self, asked: Mapping[str, float], outcomes: Iterable[Outcome]) -> None:
+    def add(self, asked: Mapping[str, float], num_groups: int, outcomes: Iterable[Outcome]) -> None:
         """Take in one batch.
 
         Args:
-            asked: Groups asked for, by environment.
+            asked: The shares asked for, by environment.
+            num_groups: Groups of the batch.
             outcomes: Of all groups that were dispatched.
         """
-        for name, groups in asked.items():
-            self._line(name).asked += groups
+        lines = self._lines
+        for name, share in asked.items():
+            line = lines.get(name) or lines.setdefault(name, Line())
+            line.asked += share * num_groups
         for outcome in outcomes:
             line = self._line(outcome.environment)
             line.dispatched += 1

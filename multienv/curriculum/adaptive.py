@@ -6,8 +6,8 @@ Flow: `Curriculum.observe` → `Bandit.observe`; `Curriculum.plan` → `Bandit.s
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from multienv.curriculum.outcomes import Outcome
@@ -35,14 +35,19 @@ class Bandit:
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
         """Take in the groups of one batch."""
-        own: dict[str, list[Outcome]] = defaultdict(list)
+        own: dict[str, tuple[float, int, int, int]] = {}
         for outcome in outcomes:
             if outcome.num_scored and math.isfinite(outcome.sum_abs_advantage):
-                own[outcome.environment].append(outcome)
-        for name, groups in own.items():
-            size = math.fsum(group.sum_abs_advantage for group in groups)
-            self._average(self._scores, name, size / sum(group.num_scored for group in groups))
-            self._average(self._signals, name, sum(group.num_nonzero > 0 for group in groups) / len(groups))
+                size, num_scored, num_signals, num_groups = own.get(outcome.environment, (0.0, 0, 0, 0))
+                own[outcome.environment] = (
+                    size + outcome.sum_abs_advantage,
+                    num_scored + outcome.num_scored,
+                    num_signals + (outcome.num_nonzero > 0),
+                    num_groups + 1,
+                )
+        for name, (size, num_scored, num_signals, num_groups) in own.items():
+            self._average(self._scores, name, size / num_scored)
+            self._average(self._signals, name, num_signals / num_groups)
 
     def _average(self, averages: dict[str, float], name: str, newest: float) -> None:
         weight = self._spec.smoothing if name in averages else 1.0
@@ -57,21 +62,23 @@ class Bandit:
         Returns:
             Shares that add up to 1, each at least `floor` of its prior.
         """
-        targets = _scaled(self._targets(priors), priors)
-        olds = _scaled({name: self._tilts.get(name, 1.0) for name in priors}, priors)
+        weights = list(priors.values())
+        targets = _scaled(self._targets(priors), weights)
+        olds = _scaled([self._tilts.get(name, 1.0) for name in priors], weights)
         floor, free = self._spec.floor, 1 - self._spec.floor
-        moves = [free * prior * abs(targets[name] - olds[name]) for name, prior in priors.items()]
-        part = min(1.0, self._spec.max_change / max((*moves, 1e-12)))
-        self._tilts |= {name: olds[name] + part * (targets[name] - olds[name]) for name in priors}
-        return {name: prior * (floor + free * self._tilts[name]) for name, prior in priors.items()}
+        most = free * max(map(_size_of_move, weights, targets, olds))
+        part = min(1.0, self._spec.max_change / max(most, 1e-12))
+        tilts = [old + part * (target - old) for old, target in zip(olds, targets, strict=True)]
+        self._tilts |= zip(priors, tilts, strict=True)
+        return {name: prior * (floor + free * tilt) for (name, prior), tilt in zip(priors.items(), tilts, strict=True)}
 
-    def _targets(self, priors: Mapping[str, float]) -> dict[str, float]:
+    def _targets(self, priors: Mapping[str, float]) -> list[float]:
         """Return tilts in any unit; an environment not seen yet has the mean score of the others."""
         known = [self._scores[name] for name in priors if name in self._scores]
         if not known:
-            return dict.fromkeys(priors, 1.0)
+            return [1.0] * len(priors)
         best, mean = max(known), math.fsum(known) / len(known)
-        return {name: math.exp((self._scores.get(name, mean) - best) / self._spec.temperature) for name in priors}
+        return [math.exp((self._scores.get(name, mean) - best) / self._spec.temperature) for name in priors]
 
     def compensated(self, shares: Mapping[str, float]) -> dict[str, float]:
         """Return weights by which the shares reach the gradient, where some groups carry no signal.
@@ -112,7 +119,11 @@ class Bandit:
         }
 
 
-def _scaled(tilts: Mapping[str, float], priors: Mapping[str, float]) -> dict[str, float]:
+def _scaled(tilts: Sequence[float], priors: Sequence[float]) -> list[float]:
     """Scale tilts so that their mean under the priors is 1."""
-    mean = math.fsum(prior * tilts[name] for name, prior in priors.items())
-    return {name: tilt / mean if mean > 0 else 1.0 for name, tilt in tilts.items()}
+    mean = math.fsum(map(mul, priors, tilts))
+    return [tilt / mean for tilt in tilts] if mean > 0 else [1.0] * len(tilts)
+
+
+def _size_of_move(prior: float, target: float, old: float) -> float:
+    return prior * abs(target - old)

@@ -90,6 +90,8 @@ class Curriculum:
         self._base = base_weights(spec, weights, {name: entry.num_tasks for name, entry in self.entries.items()})
         self._caps = {name: entry.max_groups for name, entry in self.entries.items() if entry.max_groups is not None}
         seed = seed if spec.seed is None else spec.seed
+        self._places = {name: place for place, name in enumerate(self.entries)}
+        self.priors: Final = normalised(self._base)
         self.orders = {
             name: TaskOrder(name, entry.num_tasks, seed, entry.rules, entry.expected, is_shuffled=is_shuffled)
             for name, entry in self.entries.items()
@@ -131,29 +133,36 @@ class Curriculum:
         shares, trials = self.outages.shares(wanted, self.num_groups)
         left = self.num_groups - sum(trials.values())
         caps = {name: cap for name, cap in self._caps.items() if name in shares}
-        quota = self.quotas.take(capped(shares, left, caps), left, caps) | trials
+        if caps:
+            shares = capped(shares, left, caps)
+        quota = self.quotas.take(shares, left, caps) | trials
         stage = self.stages.current
         batch = Batch(
             index,
             dealt(
-                [Pick(name, task) for name in self.orders for task in self.orders[name].next(quota.get(name, 0))],
+                [Pick(name, task) for name in self._sorted(quota) for task in self.orders[name].next(quota[name])],
                 self.num_ranks,
             ),
-            {name: share for name, share in asked.items() if share},
+            dict(asked),
             {} if stage is None else dict(stage.max_tool_calls),
         )
         self.batches[index] = batch
         self.num_planned += 1
         return batch
 
-    def _shares_at(self, step: int) -> dict[str, float]:
+    def _sorted(self, names: Iterable[str]) -> list[str]:
+        """Return names in the order in which the environments were declared."""
+        return sorted(names, key=self._places.__getitem__)
+
+    def _shares_at(self, step: int) -> Mapping[str, float]:
         """Return the shares that are asked for at a step, before anything observed but the stage."""
         stage = self.stages.current
-        weights: Mapping[str, float] = self._base
         if self.spec.schedule is not None:
-            weights = scheduled(self.spec.schedule, step)
+            weights: Mapping[str, float] = scheduled(self.spec.schedule, step)
         elif stage is not None and stage.weights:
             weights = stage.weights
+        else:
+            return self.priors
         return normalised({name: weights.get(name, 0.0) for name in self.entries})
 
     def observe(self, index: int, outcomes: Sequence[Outcome]) -> None:
@@ -175,8 +184,7 @@ class Curriculum:
             )
         self.num_observed += 1
         self.waiting[index] = list(outcomes)
-        asked = {name: share * self.num_groups for name, share in self.batches[index].asked.items()}
-        self.account.add(asked, outcomes)
+        self.account.add(self.batches[index].asked, self.num_groups, outcomes)
 
     def _learn(self, before: int) -> None:
         """Learn from the batches observed, up to one; what came earlier than it had to waits."""
@@ -203,7 +211,7 @@ class Curriculum:
             outcomes: Of its groups.
         """
         account = Account()
-        account.add({name: share * self.num_groups for name, share in batch.asked.items()}, outcomes)
+        account.add(batch.asked, self.num_groups, outcomes)
         down, owed = self.outages.down, self.outages.owed
         learnt = {} if self.bandit is None else self.bandit.metrics()
         metrics: dict[str, dict[str, float]] = {}
@@ -219,11 +227,6 @@ class Curriculum:
                 **order.metrics(),
             }
         return metrics
-
-    @property
-    def priors(self) -> Mapping[str, float]:
-        """The declared shares of the mixture, before schedule, stages and anything observed."""
-        return normalised(self._base)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on after a restart: plain JSON, tasks by their ids."""

@@ -56,7 +56,7 @@ class Outages:
             if lost := sum(group.is_lost and group.num_refused > 0 for group in groups):
                 self._owed[name] = self._owed.get(name, 0.0) + lost
 
-    def shares(self, asked: Mapping[str, float], num_groups: int) -> tuple[dict[str, float], dict[str, int]]:
+    def shares(self, asked: Mapping[str, float], num_groups: int) -> tuple[Mapping[str, float], dict[str, int]]:
         """Return the shares of those that are up in the next batch, and the trial groups of those that are down.
 
         Args:
@@ -66,6 +66,8 @@ class Outages:
         Returns:
             Shares by environment, in any unit, of the places that the trial groups leave; and the trial groups.
         """
+        if not self._waits and not self._owed:
+            return asked, {}
         up = {name: share for name, share in asked.items() if share > 0 and name not in self._waits}
         if not up:  # nobody is there to give the places to
             return dict(asked), {}

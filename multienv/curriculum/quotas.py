@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import Final
 
 from multienv.errors import CheckpointError, SessionLimitError
@@ -36,6 +37,8 @@ class Quotas:
 
     def __init__(self) -> None:
         self._credits: dict[str, int] = {}
+        self._shares: Mapping[str, float] = {}
+        self._parts: dict[str, int] = {}
 
     def take(
         self, shares: Mapping[str, float], num_groups: int, caps: Mapping[str, int] | None = None
@@ -53,36 +56,25 @@ class Quotas:
         Raises:
             SessionLimitError: The caps together hold fewer groups than the batch.
         """
-        whole = parts(shares)
-        most = {name: min(num_groups, (caps or {}).get(name, num_groups)) for name in whole}
-        if sum(most.values()) < num_groups:
+        whole = self._parts_of(shares)
+        most = {name: min(num_groups, cap) for name, cap in (caps or {}).items() if name in whole}
+        if len(most) == len(whole) and sum(most.values()) < num_groups:
             raise SessionLimitError(
                 f"a batch has {num_groups} groups, and the limits let {', '.join(sorted(whole))} hold "
                 f"{sum(most.values())} at once; raise max_sessions, or make the batch smaller"
             )
         for name, part in whole.items():
             self._credits[name] = self._credits.get(name, 0) + num_groups * part
-        quota = {name: min(max(0, self._credits[name] // WHOLE), most[name]) for name in whole}
-
-        def deadline(name: str, job: int) -> tuple[int, int, str]:
-            """Order an environment's jobs: batches until it is paid for, then who is owed more."""
-            left = job * WHOLE - self._credits[name]
-            return -(-left // (num_groups * whole[name])), left, name
-
-        missing = num_groups - sum(quota.values())
-        begun = [name for name in whole if quota[name] < most[name] and self._credits[name] > quota[name] * WHOLE]
-        begun.sort(key=lambda name: deadline(name, quota[name] + 1))
-        for name in begun[: max(0, missing)]:
-            quota[name] += 1
-        for _ in range(num_groups - sum(quota.values())):  # shares that changed, or caps: go to whoever is next
-            name = min((name for name in whole if quota[name] < most[name]), key=lambda n: deadline(n, quota[n] + 1))
-            quota[name] += 1
-        for _ in range(sum(quota.values()) - num_groups):  # shares that changed: leave out whoever can wait
-            name = max((name for name in whole if quota[name]), key=lambda n: deadline(n, quota[n]))
-            quota[name] -= 1
+        quota = _Places(whole, self._credits, num_groups, most).filled()
         for name, num in quota.items():
             self._credits[name] -= num * WHOLE
         return {name: num for name, num in quota.items() if num}
+
+    def _parts_of(self, shares: Mapping[str, float]) -> dict[str, int]:
+        """Return the parts of shares, which are often those of the batch before."""
+        if shares is not self._shares:
+            self._shares, self._parts = shares, parts(shares)
+        return self._parts
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Keep only the environments named, under their new names."""
@@ -103,6 +95,47 @@ class Quotas:
         self._credits = dict(state)
 
 
+class _Places:
+    """The places of one batch, and who may or must have them."""
+
+    def __init__(
+        self, whole: Mapping[str, int], owed: Mapping[str, int], num_groups: int, most: Mapping[str, int]
+    ) -> None:
+        self._whole, self._owed, self._num_groups, self._most = whole, owed, num_groups, most
+        self._quota = {name: max(0, owed[name] // WHOLE) for name in whole}
+        for name, cap in most.items():
+            self._quota[name] = min(self._quota[name], cap)
+
+    def filled(self) -> dict[str, int]:
+        """Return who gets how many."""
+        quota = self._quota
+        missing = self._num_groups - sum(quota.values())
+        if missing > 0:
+            begun = [name for name, num in quota.items() if self._owed[name] > num * WHOLE and self._has_room(name)]
+            for name in nsmallest(missing, begun, key=self._next):
+                quota[name] += 1
+            missing = self._num_groups - sum(quota.values())
+        for _ in range(missing):  # shares that changed, or caps: they go to whoever is next
+            quota[min(filter(self._has_room, quota), key=self._next)] += 1
+        for _ in range(-missing):  # shares that changed: whoever can wait is left out
+            quota[max(filter(quota.get, quota), key=self._last)] -= 1
+        return quota
+
+    def _has_room(self, name: str) -> bool:
+        return self._quota[name] < self._most.get(name, self._num_groups)
+
+    def _next(self, name: str) -> tuple[int, int, str]:
+        return self._deadline(name, self._quota[name] + 1)
+
+    def _last(self, name: str) -> tuple[int, int, str]:
+        return self._deadline(name, self._quota[name])
+
+    def _deadline(self, name: str, job: int) -> tuple[int, int, str]:
+        """Order jobs: batches until one is paid for in full, then who is owed more."""
+        left = job * WHOLE - self._owed[name]
+        return -(-left // (self._num_groups * self._whole[name])), left, name
+
+
 def parts(shares: Mapping[str, float]) -> dict[str, int]:
     """Cut a whole into integer parts by largest remainder; every share above 0 has at least one.
 
@@ -116,12 +149,13 @@ def parts(shares: Mapping[str, float]) -> dict[str, int]:
         >>> [part / WHOLE for part in parts({"a": 3, "b": 1}).values()]
         [0.75, 0.25]
     """
-    total = math.fsum(shares.values())
-    exact = {name: round(share / total * WHOLE * _FINE) / _FINE for name, share in shares.items() if share > 0}
-    whole = {name: max(1, int(part)) for name, part in exact.items()}
+    scale = WHOLE * _FINE / math.fsum(shares.values())
+    fine = {name: int(share * scale + 0.5) for name, share in shares.items() if share > 0}
+    whole = {name: part // _FINE or 1 for name, part in fine.items()}
     left = WHOLE - sum(whole.values())
-    for name in sorted(whole, key=lambda name: (int(exact[name]) - exact[name], name))[: max(0, left)]:
-        whole[name] += 1
+    if left > 0:
+        for _, name in sorted([(-(part % _FINE), name) for name, part in fine.items()])[:left]:
+            whole[name] += 1
     return whole
 
 
