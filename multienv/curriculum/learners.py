@@ -161,13 +161,13 @@ class SimulatedEnvironment:
         return min(self.learner.ceiling, total / len(self._levels))
 
     def _skill_at(self, success: float) -> float:
-        """Return the skill with a mean success, by bisection."""
+        """Return the least skill with a mean success, by bisection."""
         reach = 40 + 4 * self.learner.spread
         low, high = -reach, reach
         for _ in range(100):
             middle = (low + high) / 2
             low, high = (middle, high) if self._mean(middle) < success else (low, middle)
-        return (low + high) / 2
+        return high
 
 
 class SimulatedPolicy:

@@ -147,10 +147,11 @@ def check_learners(names: Iterable[str], learners: Mapping[str, Learner]) -> Non
     if missing := [name for name in known if name not in learners]:
         raise SpecError(f"environment {missing[0]!r} has no learner; give each one, as in learners={{name: Learner()}}")
     for name, learner in learners.items():
+        others = [other for other in known if other != name]
         for other in learner.transfer:
-            if other not in known or other == name:
+            if other not in others:
                 raise SpecError(
-                    f"environments.{name}.learner.transfer names {other!r}{nearest(other, known)}; accepted: the "
-                    f"others of {', '.join(known)}",
+                    f"environments.{name}.learner.transfer names {other!r}{nearest(other, others)}; accepted: the "
+                    f"other environments ({', '.join(others) or 'there are none'})",
                     environment=name,
                 )

@@ -19,7 +19,7 @@ from multienv.simulate.declaration import SimulationSpec
 _NUM_ROWS: Final = 10
 _NUM_COLUMNS: Final = 40
 _PADDING: Final = 10
-_ENVIRONMENTS_ABREAST: Final = 4
+_PADDING_OF_COLUMN: Final = 2
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII: Final = "_.:-=+*#"
 
@@ -34,7 +34,7 @@ def show(simulation: Simulation, spec: SimulationSpec, *, name: str, goal: float
         goal: The success that the worst environment is to reach.
         console: Where to.
     """
-    for names in _abreast(list(simulation.final)):
+    for names in _abreast(list(simulation.final), console.width):
         console.print(_course(simulation, names, f"curriculum: {name}"))
     console.print(_account(simulation))
     console.print(_plots(simulation, console))
@@ -112,10 +112,11 @@ def sparkline(values: Sequence[float], characters: str = _BLOCKS, most: int = _N
     return "".join(characters[min(len(characters) - 1, int(mean * len(characters)))] for mean in means)
 
 
-def _abreast(names: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    return (
-        tuple(names[start : start + _ENVIRONMENTS_ABREAST]) for start in range(0, len(names), _ENVIRONMENTS_ABREAST)
-    )
+def _abreast(names: Sequence[str], width: int) -> Iterable[Sequence[str]]:
+    """Cut names into those whose columns fit beside each other."""
+    own = 2 * (_PADDING_OF_COLUMN + max(len("success"), *map(len, names)))
+    num = max(1, (width - _PADDING) // own)
+    return (names[start : start + num] for start in range(0, len(names), num))
 
 
 def _course(simulation: Simulation, names: Sequence[str], title: str) -> Table:
@@ -159,7 +160,7 @@ def _plots(simulation: Simulation, console: Console) -> Table:
 
 def _table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column(first, overflow="fold")
+    table.add_column(first, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", overflow="fold")
     return table
