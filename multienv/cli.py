@@ -34,11 +34,14 @@ def demo(
     output_dir: Annotated[Path, typer.Option(help="Where the trained model, the record and the log go.")] = Path(
         "multienv-demo"
     ),
+    curriculum: Annotated[
+        str, typer.Option(help="Preset of the mixture: uniform, adaptive, weights, proportional, temperature, dataset.")
+    ] = "uniform",
 ) -> None:
     """Train a tiny model on three environments, all made on the spot: no key, no download, no GPU."""
     from multienv.demo.run import run_demo  # noqa: PLC0415 - imports torch, transformers and trl
 
-    run_demo(max_steps=max_steps, seed=seed, output_dir=output_dir, console=Console())
+    run_demo(max_steps=max_steps, seed=seed, output_dir=output_dir, console=Console(), curriculum=curriculum)
 
 
 @app.command()

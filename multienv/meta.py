@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
+from multienv.curriculum import repeated_rows
 from multienv.dataset import TaskList, build_dataset
 from multienv.errors import ServerError, SpecError
 from multienv.live import LiveMixture
@@ -54,7 +55,7 @@ from multienv.specs import (
     declare,
     declare_curriculum,
 )
-from multienv.types import ToolListing
+from multienv.types import Column, ToolListing
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -200,7 +201,27 @@ class MultiEnvSpec:
     def train_dataset(self) -> Dataset:
         """The tasks of all environments, one after the other; TRL shuffles them.
 
+        Where a mixture was declared, rows are repeated until each environment has its share of them, and mixed. Drawn
+        by TRL's own trainer, a batch then holds the shares in expectation; with `shuffle_dataset=False`, exactly.
+
         Columns: those of `multienv.types.Column`, and the metadata that can stand beside them.
+
+        Raises:
+            SpecError: A declaration does not fit its server: split, index, empty list, overlapping tasks.
+            ServerError: A server cannot be reached, or answers wrongly.
+        """
+        return self._once("train_dataset", self._repeat_tasks)
+
+    def _repeat_tasks(self) -> Dataset:
+        tasks = self.task_dataset
+        if not self.has_declared_mixture:
+            return tasks
+        weights = {name: spec.sampling_weight or 1.0 for name, spec in self._specs.items()}
+        return tasks.select(repeated_rows(tasks[Column.ENVIRONMENT], self.curriculum, weights))
+
+    @property
+    def task_dataset(self) -> Dataset:
+        """The tasks of all environments, each in one row: what `MultiEnvGRPOTrainer` draws from.
 
         Raises:
             SpecError: A declaration does not fit its server: split, index, empty list, overlapping tasks.
@@ -357,6 +378,8 @@ class MultiEnvSpec:
                 has_shared_rewards=bool(self._shared),
                 args=args,
                 max_sessions=self._max_sessions,
+                curriculum=self.curriculum,
+                repeats_rows=self.has_declared_mixture,
             )
         )
 

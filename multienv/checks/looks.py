@@ -15,10 +15,11 @@ from multienv.errors import SpecError
 from multienv.foreign import ForeignEnvironment
 from multienv.router import Presentation
 from multienv.sessions import EnvironmentClient, LiveSession, Outline, session_loop
-from multienv.specs import EnvSpec, ForeignSpec
+from multienv.specs import CurriculumSpec, EnvSpec, ForeignSpec
 from multienv.types import Prompt, TerminalTool, ToolListing, ToolSpec
 
 T = TypeVar("T")
+_CURRICULUM = CurriculumSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Mixture:
         has_shared_rewards: True for a mixture with reward functions for all environments.
         args: The trainer's configuration, or None.
         max_sessions: Most sessions of all environments at once, or None.
+        curriculum: Which environment is trained on how often.
+        repeats_rows: True where a task can be several rows of the training dataset.
         outlines: What is known of the tasks of the ORS environments that could be asked.
     """
 
@@ -43,6 +46,8 @@ class Mixture:
     has_shared_rewards: bool = False
     args: Any = None
     max_sessions: int | None = None
+    curriculum: CurriculumSpec = _CURRICULUM
+    repeats_rows: bool = False
     outlines: Mapping[str, Outline] = field(default_factory=dict)
 
     @property

@@ -116,7 +116,7 @@ class MultiEnvGRPOTrainer(
         super().__init__(
             model=model,
             args=args,
-            train_dataset=spec.train_dataset if train_dataset is None else train_dataset,
+            train_dataset=_rows(spec) if train_dataset is None else train_dataset,
             environment_factory={**spec.environment_factory, **others},
             reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
             **options,
@@ -303,3 +303,8 @@ class MultiEnvGRPOTrainer(
         for environment in chain.from_iterable(self._environment_pool.values()):
             if isinstance(environment, EnvironmentAdapter):
                 environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
+
+
+def _rows(spec: MultiEnvSpec) -> Any:
+    """Return what to draw from: each task once, unless the rows are left to TRL's own sampler."""
+    return spec.train_dataset if spec.curriculum.is_left_to_trl else spec.task_dataset
