@@ -7,9 +7,9 @@ scenario were chosen for what it is about before any curriculum had been run on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -79,17 +79,18 @@ class Reached:
         """Runs that did not reach the goal."""
         return self.batches.count(None)
 
-    def quartiles(self, num_batches: int) -> tuple[float, float, float]:
-        """Return the quartiles, where a run that never got there counts as longer than all."""
-        numbers = [2 * num_batches if each is None else each for each in self.batches]
-        low, middle, high = quantiles(numbers, n=4, method="inclusive") if len(numbers) > 1 else numbers * 3
+    @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """The quartiles, each the figure of a run; a run that never got there counts as longer than all others."""
+        numbers = sorted(math.inf if each is None else float(each) for each in self.batches)
+        low, middle, high = (numbers[len(numbers) * quarter // 4] for quarter in (1, 2, 3))
         return low, middle, high
 
-    def in_words(self, num_batches: int) -> str:
+    def in_words(self) -> str:
         """Return median and quartiles, and how many never got there."""
         if self.num_never == len(self.batches):
             return "never"
-        low, middle, high = (f"{each:.0f}" if each <= num_batches else "never" for each in self.quartiles(num_batches))
+        low, middle, high = (f"{each:.0f}" if each < math.inf else "never" for each in self.quartiles)
         return f"{middle} ({low}-{high})" + (f", {self.num_never} never" if self.num_never else "")
 
 
@@ -114,7 +115,7 @@ class CurriculaReport:
         for curriculum in CURRICULA:
             table.add_column(curriculum, justify="right", min_width=10)
         for scenario, row in self.reached.items():
-            table.add_row(scenario, *(row[curriculum].in_words(self.num_batches) for curriculum in CURRICULA))
+            table.add_row(scenario, *(row[curriculum].in_words() for curriculum in CURRICULA))
         console = Console()
         console.print(table)
         console.print(self.result, highlight=False)
@@ -161,7 +162,7 @@ def run(
         for scenario in scenarios
     }
     medians = {
-        scenario: {curriculum: each.quartiles(num_batches)[1] for curriculum, each in row.items()}
+        scenario: {curriculum: each.quartiles[1] for curriculum, each in row.items()}
         for scenario, row in reached.items()
     }
     first = {scenario: [one for one in row if row[one] == min(row.values())] for scenario, row in medians.items()}

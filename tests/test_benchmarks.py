@@ -68,10 +68,10 @@ def test_a_run_that_never_gets_there_counts_as_the_longest() -> None:
     (row,) = report["reached"].values()
     assert row["proportional"]["batches"] == [None, None]
     shown = [
-        evaluated("curricula", f"Reached({batches}).in_words(30)")
+        evaluated("curricula", f"Reached({batches}).in_words()")
         for batches in ("[None, None]", "[10, 20, 30]", "[10, None, None]")
     ]
-    assert shown == ["never", "20 (15-25)", "never (35-never), 2 never"]
+    assert shown == ["never", "20 (10-30)", "never (10-never), 2 never"]
 
 
 def test_the_same_prompts_are_rendered_with_every_trainer_and_exact_schemas_are_exact() -> None:

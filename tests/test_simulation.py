@@ -135,7 +135,7 @@ def test_what_is_learnt_elsewhere_helps_where_it_is_transferred_to() -> None:
 def test_during_an_outage_nothing_is_dispatched_but_trials(spec: CurriculumSpec) -> None:
     each = {"up": Learner(), "down": Learner(outages=[(10, 30)])}
     simulation = played(each, spec, num_batches=60)
-    known_down = [moment.dispatched.get("down", 0) for moment in simulation.moments[11:30]]
+    known_down = [moment.dispatched.get("down", 0) for moment in simulation.moments[12:30]]
     assert set(known_down) == {0, 1}
     assert sum(known_down) == len(known_down) // PROBE_EVERY
     assert len({success["down"] for success in simulation.successes[10:31]}) == 1

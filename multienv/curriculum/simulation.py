@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from multienv.curriculum.account import Account
 from multienv.curriculum.curriculum import Curriculum, Entry
 from multienv.curriculum.learners import Learner, SimulatedEnvironment, SimulatedPolicy
 from multienv.errors import SpecError, nearest
 from multienv.specs import CurriculumSpec
+
+_READ_AHEAD: Final = 1
+"""Batches that are planned before the outcome of one is there, as in a training with `MultiEnvGRPOTrainer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def simulate(
             "mixture='dataset' leaves the rows to TRL's own sampler, so there is no curriculum to simulate; on average "
             'that sampler does what "proportional" does'
         )
-    curriculum = Curriculum(entries, spec, num_groups, seed=seed)
+    curriculum = Curriculum(entries, spec, num_groups, seed=seed, lag=_READ_AHEAD)
     policy = SimulatedPolicy(
         (SimulatedEnvironment(entry.name, entry.num_tasks, learners[entry.name], seed) for entry in entries),
         num_generations,
