@@ -19,7 +19,7 @@ from multienv.curriculum import Batch, Curriculum, Entry, Outcome
 from multienv.errors import CheckpointError, SpecError
 from multienv.specs import EnvSpec, TaskRules
 from multienv.training.metrics import STATUSES, Figures
-from multienv.training.sampling import Pace, PlannedSampler
+from multienv.training.sampling import Pace, PlannedSampler, Progress
 from multienv.types import Column, EpisodeStatus
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ else:
 logger = logging.getLogger(__name__)
 
 _STATE: Final = "multienv.Curriculum"
-_READ_AHEAD: Final = 1
-"""Accelerate's data loader reads one element ahead, so a batch is planned before its predecessor is generated."""
 
 
 class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
@@ -69,22 +67,23 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         num_groups = self.args.generation_batch_size // self.num_generations
         num_repeats = self.num_iterations * self.args.steps_per_generation
         num_batches = max(1, len(table) // num_groups)
-        pace = Pace(self.num_generations, num_repeats, num_batches, self.args.gradient_accumulation_steps)
+        num_prefetched = self.args.dataloader_num_workers * (self.args.dataloader_prefetch_factor or 2)
+        num_accumulated = self.args.gradient_accumulation_steps
+        progress = Progress(Pace(self.num_generations, num_repeats, num_batches, num_accumulated, num_prefetched))
         rows: dict[str, list[int]] = defaultdict(list)
         for row, name in enumerate(table[Column.ENVIRONMENT]):
             rows[name].append(row)
-        num_workers = self.args.dataloader_num_workers
         self.curriculum = Curriculum(
             [self._entry(name, table, own) for name, own in rows.items()],
             self.spec.curriculum,
             num_groups,
             seed=self.args.seed,
-            steps_before=pace.steps_before,
-            lag=_READ_AHEAD + num_workers * (self.args.dataloader_prefetch_factor or 2),
+            steps_before=progress.steps_before,
+            lag=progress.pace.lag,
             num_ranks=self.accelerator.num_processes,
             is_shuffled=self.shuffle_dataset,
         )
-        self._sampler = PlannedSampler(self.curriculum, dict(rows), pace)
+        self._sampler = PlannedSampler(self.curriculum, dict(rows), progress)
         return self._sampler
 
     def _entry(self, name: str, table: Any, rows: Sequence[int]) -> Entry:
@@ -170,32 +169,23 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     def __init__(self, trainer: FollowsCurriculum) -> None:
         self._trainer = trainer
         self._is_first = True
-        self._first_step = 0
-        self._num_skipped = 0
 
     @property
     def position(self) -> int:
         """The batch that training goes on with."""
         sampler = self._trainer._sampler  # noqa: SLF001 - this callback is a part of it
-        if sampler is None:
-            return 0
-        num_steps = self._trainer.state.global_step - self._first_step
-        num_elements = self._num_skipped + int(num_steps) * sampler.pace.num_accumulated
-        return sampler.first + min(num_elements // sampler.pace.num_repeats, sampler.pace.num_batches)
+        return 0 if sampler is None else sampler.progress.batch_at(self._trainer.state.global_step)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
-        """Go on with the curriculum of a checkpoint, or from where an earlier training ended."""
+        """Begin the stream of batches, or go on with that of a checkpoint."""
         sampler, curriculum = self._trainer._sampler, self._trainer.curriculum  # noqa: SLF001 - see above
         if sampler is None or curriculum is None:
             return
-        position = 0
-        self._is_first, self._first_step, self._num_skipped = True, state.global_step, 0
-        if state.global_step:
-            position = self._restore(curriculum, state)
-            if not args.ignore_data_skip:
-                # What transformers reads and throws away before it goes on, in the epoch that it begins with.
-                self._num_skipped = state.global_step % sampler.pace.steps_per_epoch * sampler.pace.num_accumulated
-        sampler.first = position - self._num_skipped // sampler.pace.num_repeats
+        position = self._restore(curriculum, state) if state.global_step else 0
+        # What transformers reads and throws away before it goes on, in the epoch that it begins with.
+        num_skipped = 0 if args.ignore_data_skip else state.global_step % sampler.pace.steps_per_epoch
+        self._is_first = True
+        sampler.progress.go_on(position, state.global_step, num_skipped)
         sampler.next_generated = position
 
     def _restore(self, curriculum: Curriculum, state: Any) -> int:
@@ -220,8 +210,7 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         """Begin the next epoch where the last one ended."""
         sampler = self._trainer._sampler  # noqa: SLF001 - see above
         if sampler is not None and not self._is_first:
-            sampler.first += sampler.pace.num_batches
-            self._first_step, self._num_skipped = state.global_step, 0
+            sampler.progress.begin_epoch(state.global_step)
         self._is_first = False
 
 
