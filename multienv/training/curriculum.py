@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transformers import TrainerCallback
 
-from multienv.curriculum import Batch, Curriculum, Entry, Outcome
+from multienv.curriculum import Batch, Curriculum, Entry, Outcome, Pick
 from multienv.errors import CheckpointError, SpecError
 from multienv.specs import EnvSpec, TaskRules
 from multienv.training.metrics import STATUSES, Figures
@@ -41,6 +41,9 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     curriculum: Curriculum | None = None
     _sampler: PlannedSampler | None = None
+    _learns = True
+    _step: int
+    _buffered_inputs: Any
     _renamed: Mapping[str, str]
     _follows = True
 
@@ -63,6 +66,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         if not self._follows:
             return super()._get_train_sampler(dataset)
+        self._learns = True
         table = self.train_dataset if dataset is None else dataset
         num_groups = self.args.generation_batch_size // self.num_generations
         num_repeats = self.num_iterations * self.args.steps_per_generation
@@ -109,7 +113,10 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
     def _most_groups(self, name: str) -> int | None:
         """Return how many groups of an environment may be played at once on all ranks together."""
         limit = self.spec.live.clients[name].opener.max_sessions
-        return None if limit is None else self.accelerator.num_processes * (limit // self.num_generations)
+        num_groups, num_ranks = self.args.generation_batch_size // self.num_generations, self.accelerator.num_processes
+        if num_groups % num_ranks:
+            num_ranks = 1  # groups are spread over ranks as they come, and all of an environment may fall to one
+        return None if limit is None else num_ranks * (limit // self.num_generations)
 
     def _begin_batch(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         """Give the rollouts that are about to begin the horizons of their stage."""
@@ -118,14 +125,14 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     def _batch_of(self, inputs: Sequence[Mapping[str, Any]]) -> Batch | None:
         """Return the plan of the batch that is being generated; None where it is not one of the curriculum's."""
-        if self.curriculum is None or self._sampler is None:
+        if self.curriculum is None or self._sampler is None or not self._learns:
             return None
         batch = self.curriculum.batches.get(self._sampler.next_generated)
         start = self.accelerator.process_index * len(inputs)
         places = [(start + place) // self.num_generations for place in range(len(inputs))]
         if batch is not None and places[-1] < len(batch.groups):
-            planned = [batch.groups[place].environment for place in places]
-            if planned == [row.get(Column.ENVIRONMENT) for row in inputs]:
+            planned = [batch.groups[place] for place in places]
+            if all(self._is_of(pick, row) for pick, row in zip(planned, inputs, strict=True)):
                 return batch
         warnings.warn(
             "a batch is not the one that was planned, so the curriculum no longer learns from what it sees; leave the "
@@ -133,8 +140,14 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             RuntimeWarning,
             stacklevel=2,
         )
-        self._sampler = None
+        self._learns = False
         return None
+
+    def _is_of(self, pick: Pick, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row is of the task that was planned, as far as rows say so."""
+        ids = () if self.curriculum is None else self.curriculum.entries[pick.environment].ids
+        is_task = not ids or row.get(Column.TASK_ID) == ids[pick.task]
+        return is_task and row.get(Column.ENVIRONMENT) == pick.environment
 
     def _learn(self, inputs: Sequence[Mapping[str, Any]], everyones: Sequence[Figures]) -> None:
         """Tell the curriculum what became of a training batch, and log its figures."""
@@ -187,6 +200,10 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._is_first = True
         sampler.progress.go_on(position, state.global_step, num_skipped)
         sampler.next_generated = position
+        # TRL counts elements from 0 wherever it goes on, and keeps what an earlier training generated: in the middle of
+        # a batch it would generate at other elements than before the restart.
+        self._trainer._step = num_skipped * sampler.pace.num_accumulated  # noqa: SLF001 - see above
+        self._trainer._buffered_inputs = None  # noqa: SLF001 - see above
 
     def _restore(self, curriculum: Curriculum, state: Any) -> int:
         kept = state.stateful_callbacks.get(_STATE)
@@ -197,14 +214,19 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
                 stacklevel=2,
             )
             return 0
-        attributes = kept.get("attributes", {})
-        if not isinstance(attributes.get("position"), int):
-            raise CheckpointError("the checkpoint's curriculum has no position; resume from another checkpoint")
+        attributes = kept.get("attributes") if isinstance(kept, Mapping) else None
+        position = attributes.get("position") if isinstance(attributes, Mapping) else None
+        if attributes is None or type(position) is not int or position < 0:
+            raise CheckpointError(
+                f"the checkpoint's curriculum is {kept!r:.200}; accepted: what was saved by this trainer. Resume from "
+                "another checkpoint, or start anew"
+            )
         differences = curriculum.load_state_dict(attributes.get("curriculum"), self._trainer._renamed)  # noqa: SLF001 - see above
         if differences and self._trainer.accelerator.is_main_process:
             listed = "; ".join(differences)
             warnings.warn(f"training goes on with another mixture: {listed}", UserWarning, stacklevel=2)
-        return min(int(attributes["position"]), curriculum.num_planned)
+        # With other tasks what was planned ahead may be gone; a batch that nobody remembers is no batch to go on with.
+        return position if position in curriculum.batches else curriculum.num_planned
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
         """Begin the next epoch where the last one ended."""
