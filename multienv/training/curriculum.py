@@ -41,6 +41,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     curriculum: Curriculum | None = None
     _sampler: PlannedSampler | None = None
+    _may_follow = True
     _learns = True
     _step: int
     _buffered_inputs: Any
@@ -53,7 +54,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         is_map_style = hasattr(self.train_dataset, "column_names") and hasattr(self.train_dataset, "__len__")
         has_names = is_map_style and Column.ENVIRONMENT in self.train_dataset.column_names
         declared = self.spec.curriculum
-        self._follows = not declared.is_left_to_trl and has_names
+        self._follows = self._may_follow and not declared.is_left_to_trl and has_names
         if not self.spec.has_declared_mixture and not self.shuffle_dataset:
             self._follows = False  # whoever turns the shuffling off wants the rows as they are
         elif self.spec.has_declared_mixture and not declared.is_left_to_trl and not has_names:
@@ -63,9 +64,12 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             )
         self.add_callback(_Epochs(self))
 
-    def _get_train_sampler(self, dataset: Any = None) -> Any:
+    def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
         if not self._follows:
-            return super()._get_train_sampler(dataset)
+            return super()._get_train_sampler(*args, **options)
+        return self._planned_sampler(*args, **options)
+
+    def _planned_sampler(self, dataset: Any = None) -> PlannedSampler:
         self._learns = True
         table = self.train_dataset if dataset is None else dataset
         num_groups = self.args.generation_batch_size // self.num_generations
@@ -165,11 +169,11 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             for what, value in figures.items():
                 self._metrics["train"][f"env/{name}/{what}"].append(value)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, *args: Any, **options: Any) -> None:
         if self.curriculum is not None:
             state = {"position": self._epochs.position, "curriculum": self.curriculum.state_dict()}
             self.state.stateful_callbacks[_STATE] = {"args": {}, "attributes": state}
-        super()._save_checkpoint(model, trial)
+        super()._save_checkpoint(*args, **options)
 
     @property
     def _epochs(self) -> _Epochs:
