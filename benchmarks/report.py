@@ -7,10 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+
+class Showable(Protocol):
+    """What a benchmark found, whatever its figures are."""
+
+    @property
+    def result(self) -> str:
+        """The one thing to remember, in words."""
+
+    def show(self) -> None:
+        """Print the figures and the result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 import async_rollouts
+import curricula
+import curriculum_cost
 import dataset
 import import_time
 import rendering
@@ -18,11 +20,11 @@ import rollouts
 import sessions
 import slow_environment
 import tool_call
-from report import Report
+from report import Showable
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS: Mapping[str, Callable[[], Report]] = {
+BENCHMARKS: Mapping[str, Callable[[], Showable]] = {
     "import_time": import_time.run,
     "dataset": dataset.run,
     "tool_call": tool_call.run,
@@ -31,10 +33,12 @@ BENCHMARKS: Mapping[str, Callable[[], Report]] = {
     "rendering": rendering.run,
     "sessions": sessions.run,
     "slow_environment": slow_environment.run,
+    "curriculum_cost": curriculum_cost.run,
+    "curricula": curricula.run,
 }
 
 
-def main(names: Sequence[str] = (), benchmarks: Mapping[str, Callable[[], Report]] = BENCHMARKS) -> int:
+def main(names: Sequence[str] = (), benchmarks: Mapping[str, Callable[[], Showable]] = BENCHMARKS) -> int:
     """Run benchmarks by name, all of them by default.
 
     Returns:
@@ -53,7 +57,7 @@ def main(names: Sequence[str] = (), benchmarks: Mapping[str, Callable[[], Report
     return 0 if all(results.values()) else 1
 
 
-def attempt(benchmark: Callable[[], Report]) -> str:
+def attempt(benchmark: Callable[[], Showable]) -> str:
     """Run a benchmark and show its table; a failure is shown and must not keep the others from running.
 
     Returns:

@@ -16,12 +16,24 @@ if TYPE_CHECKING:
     from multienv.checks import Finding, Severity, ToolsReport
     from multienv.meta import MultiEnvSpec
     from multienv.rewards import discounted
-    from multienv.specs import EnvSpec, ForeignSpec, Limits, RewardSpec
+    from multienv.specs import (
+        Adaptive,
+        CurriculumSpec,
+        EnvSpec,
+        ForeignSpec,
+        Limits,
+        RewardSpec,
+        Schedule,
+        Stage,
+        TaskRules,
+    )
     from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
 
 __all__ = [
     "Adapter",
+    "Adaptive",
+    "CurriculumSpec",
     "EnvSpec",
     "Episode",
     "EpisodeStatus",
@@ -31,8 +43,11 @@ __all__ = [
     "MultiEnvGRPOTrainer",
     "MultiEnvSpec",
     "RewardSpec",
+    "Schedule",
     "Severity",
+    "Stage",
     "Step",
+    "TaskRules",
     "ToolCallError",
     "ToolsReport",
     "discounted",
@@ -41,6 +56,8 @@ __all__ = [
 
 _HOMES = {
     "Adapter": "multienv.types",
+    "Adaptive": "multienv.specs",
+    "CurriculumSpec": "multienv.specs",
     "EnvSpec": "multienv.specs",
     "Episode": "multienv.types",
     "EpisodeStatus": "multienv.types",
@@ -50,8 +67,11 @@ _HOMES = {
     "MultiEnvGRPOTrainer": "multienv.training",
     "MultiEnvSpec": "multienv.meta",
     "RewardSpec": "multienv.specs",
+    "Schedule": "multienv.specs",
     "Severity": "multienv.checks",
+    "Stage": "multienv.specs",
     "Step": "multienv.types",
+    "TaskRules": "multienv.specs",
     "ToolCallError": "multienv.types",
     "ToolsReport": "multienv.checks",
     "discounted": "multienv.rewards",

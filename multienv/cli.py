@@ -34,11 +34,45 @@ def demo(
     output_dir: Annotated[Path, typer.Option(help="Where the trained model, the record and the log go.")] = Path(
         "multienv-demo"
     ),
+    curriculum: Annotated[
+        str, typer.Option(help="Preset of the mixture: uniform, adaptive, weights, proportional, temperature, dataset.")
+    ] = "uniform",
 ) -> None:
     """Train a tiny model on three environments, all made on the spot: no key, no download, no GPU."""
     from multienv.demo.run import run_demo  # noqa: PLC0415 - imports torch, transformers and trl
 
-    run_demo(max_steps=max_steps, seed=seed, output_dir=output_dir, console=Console())
+    run_demo(max_steps=max_steps, seed=seed, output_dir=output_dir, console=Console(), curriculum=curriculum)
+
+
+@app.command()
+def simulate(
+    file: Annotated[Path, typer.Argument(help="The mixture, a YAML file such as examples/mixture.yaml.")],
+    curriculum: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="weights, uniform, proportional, temperature or adaptive instead of the file's curriculum, which is "
+            '"file" here. Give several to compare them.'
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the file's.")] = None,
+    num_batches: Annotated[int | None, typer.Option(min=1, help="Number of batches, instead of the file's.")] = None,
+    goal: Annotated[float, typer.Option(min=0, max=1, help="Success that the worst environment is to reach.")] = 0.8,
+    plot: Annotated[Path | None, typer.Option(help="Draw success and shares to this .svg or .png file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+) -> None:
+    """Play a mixture against simulated learners: no model, no server, no key."""
+    from multienv.simulate.command import run_simulate  # noqa: PLC0415 - keeps --help fast
+
+    run_simulate(
+        file,
+        curricula=curriculum or (),
+        seed=seed,
+        num_batches=num_batches,
+        goal=goal,
+        plot=plot,
+        json_file=json_file,
+        console=Console(),
+    )
 
 
 def main() -> None:

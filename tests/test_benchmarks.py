@@ -52,6 +52,28 @@ def test_sessions_and_slow_environments_are_measured() -> None:
     assert len(evaluated("slow_environment", "run(0.01, 2, 1)")["rows"]) == 3
 
 
+def test_the_cost_of_a_curriculum_is_measured_for_every_case() -> None:
+    rows = evaluated("curriculum_cost", "run((2, 3), 10, ())")["rows"]
+    assert [row["what"].split(",")[0] for row in rows] == ["2 environments"] * 2 + ["3 environments"] * 3
+    assert all(row["duration_s"] > 0 for row in rows)
+
+
+def test_the_memory_of_a_curriculum_does_not_grow_with_its_batches() -> None:
+    first, second = evaluated("curriculum_cost", "memory((100, 300), 3_000)").values()
+    assert second - first < 0.1  # MiB; as plans or outcomes, 200 batches of 64 groups are more
+
+
+def test_a_run_that_never_gets_there_counts_as_the_longest() -> None:
+    report = evaluated("curricula", "run(2, 30, ['unequal task counts'])")
+    (row,) = report["reached"].values()
+    assert row["proportional"]["batches"] == [None, None]
+    shown = [
+        evaluated("curricula", f"Reached({batches}).in_words()")
+        for batches in ("[None, None]", "[10, 20, 30]", "[10, None, None]")
+    ]
+    assert shown == ["never", "20 (10-30)", "never (10-never), 2 never"]
+
+
 def test_the_same_prompts_are_rendered_with_every_trainer_and_exact_schemas_are_exact() -> None:
     times = evaluated("rendering", "measure(num_prompts=12, batch_size=6, num_repeats=2)")  # raises where they are not
     assert {what: len(taken) for what, taken in times["rendering_s"].items()} == dict.fromkeys(times["num_tokens"], 2)

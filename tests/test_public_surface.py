@@ -12,6 +12,8 @@ def test_the_public_names_are_these() -> None:
     assert multienv.__all__ == sorted(multienv.__all__, key=lambda name: (name.islower(), name))
     assert multienv.__all__ == [
         "Adapter",
+        "Adaptive",
+        "CurriculumSpec",
         "EnvSpec",
         "Episode",
         "EpisodeStatus",
@@ -21,8 +23,11 @@ def test_the_public_names_are_these() -> None:
         "MultiEnvGRPOTrainer",
         "MultiEnvSpec",
         "RewardSpec",
+        "Schedule",
         "Severity",
+        "Stage",
         "Step",
+        "TaskRules",
         "ToolCallError",
         "ToolsReport",
         "discounted",
@@ -34,7 +39,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(AttributeError, match="public names: Adapter, EnvSpec, "):
+    with pytest.raises(AttributeError, match="public names: Adapter, Adaptive, CurriculumSpec, EnvSpec, "):
         _ = multienv.MultienvSpec
 
 

@@ -99,7 +99,7 @@ def play(server: ORSServer, output_dir: Path, trainer_class: type | None, **swit
         return [0.5 * len(environment.rewards) for environment in environments]
 
     NastyEnvironment.calls.clear()
-    declared = MultiEnvSpec({"nasty": server.url}, reward_funcs=watch, curriculum="dataset")  # the order is TRL's too
+    declared = MultiEnvSpec({"nasty": server.url}, reward_funcs=watch, curriculum="dataset")
     with declared as spec, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         options = {"per_device_train_batch_size": 16, "max_completion_length": 1_200, "max_tool_calling_iterations": 4}
@@ -172,6 +172,18 @@ def test_a_batch_that_needs_too_many_sessions_is_refused_before_any_is_opened(
 ) -> None:
     spec = MultiEnvSpec({"nasty": EnvSpec(nasty_server.url, limits=Limits(max_sessions=7), discover_task_tools=False)})
     with spec:
+        trainer = scripted_trainer(nasty_policy, tmp_path, {}, MultiEnvGRPOTrainer, spec=spec)
+        nasty_server.requests.clear()
+        with pytest.raises(errors.SessionLimitError, match="a batch has 4 groups, and the limits let nasty hold 3"):
+            trainer.train()
+    assert "/create" not in nasty_server.paths()
+
+
+def test_a_batch_of_trls_own_sampler_that_needs_too_many_sessions_is_refused_as_well(
+    nasty_server: ORSServer, tmp_path: Path
+) -> None:
+    nasty = EnvSpec(nasty_server.url, limits=Limits(max_sessions=7), discover_task_tools=False)
+    with MultiEnvSpec({"nasty": nasty}, curriculum="dataset") as spec:
         trainer = scripted_trainer(nasty_policy, tmp_path, {}, MultiEnvGRPOTrainer, spec=spec)
         nasty_server.requests.clear()
         with pytest.raises(errors.SessionLimitError, match="needs 8 sessions of environment 'nasty' .* share .* is 7"):

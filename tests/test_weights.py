@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from multienv.errors import SpecError
 from multienv.rewards import acts_under
 from multienv.training import seams
 from tests.support.environments import ClimbEnvironment, EchoEnvironment
-from tests.support.training import config, scripted_trainer
+from tests.support.training import Policy, config, scripted_trainer
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,11 +60,18 @@ pytestmark = pytest.mark.usefixtures("silent")
 EARNED = RewardSpec(unscored=None)
 
 
+def fickle_policy() -> Policy:
+    """Say something else every other time: where a group's completions are the same, its gradient is only rounding."""
+    words = itertools.cycle((" yes", " so"))
+    return lambda text, turn: wordy_policy(text, turn) + next(words)
+
+
 def train(
     directory: Path,
     weight: float = 1.0,
     reward_funcs: Any = every_other,
     options: dict[str, Any] | None = None,
+    policy: Policy = wordy_policy,
     **switches: Any,
 ) -> Any:
     """Train on one group of a brief environment, whose weight is given, beside three of a long-winded one."""
@@ -73,7 +81,7 @@ def train(
     }
     with MultiEnvSpec(environments, reward_funcs=reward_funcs) as spec:
         trainer = scripted_trainer(
-            wordy_policy, directory, OPTIONS | (options or {}), MultiEnvGRPOTrainer, spec=spec, **switches
+            policy, directory, OPTIONS | (options or {}), MultiEnvGRPOTrainer, spec=spec, **switches
         )
         trainer.train()
     return trainer
@@ -112,7 +120,8 @@ def gradient(trainer: Any, *, brief: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("scaling", ["group", "none"])
 def test_twice_the_weight_is_twice_the_advantage_and_the_gradient_in_a_real_step(tmp_path: Path, scaling: str) -> None:
-    once, twice = (train(tmp_path / str(w), w, options={"scale_rewards": scaling}) for w in (1.5, 3.0))
+    options = {"scale_rewards": scaling}
+    once, twice = (train(tmp_path / str(w), w, options=options, policy=fickle_policy()) for w in (1.5, 3.0))
     assert trained_on(twice, brief=True) == pytest.approx([2 * a for a in trained_on(once, brief=True)], rel=0.01)
     assert trained_on(twice, brief=False) == pytest.approx(trained_on(once, brief=False), rel=1e-6)
     assert trained_on(once, brief=False)[-1] == pytest.approx({"group": 0.707, "none": 0.5}[scaling], abs=1e-3)

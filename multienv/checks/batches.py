@@ -22,6 +22,8 @@ def check_rows(mixture: Mixture) -> Iterator[Finding]:
     args = mixture.args
     if family_of(args) is not TrainerFamily.GRPO or mixture.num_rows.keys() != mixture.specs.keys():
         return
+    if mixture.repeats_rows:
+        return
     num_rows, num_prompts = sum(mixture.num_rows.values()), args.generation_batch_size // args.num_generations
     if num_rows < num_prompts:
         yield Finding(
@@ -29,17 +31,19 @@ def check_rows(mixture: Mixture) -> Iterator[Finding]:
             None,
             Code.TOO_FEW_ROWS,
             f"the mixture has {num_rows} rows, and each generation batch takes {num_prompts} different ones "
-            f"(generation_batch_size={args.generation_batch_size}, num_generations={args.num_generations}); TRL drops "
-            "a batch that is not full, so nothing would be trained.",
-            "Declare more tasks, lower per_device_train_batch_size or steps_per_generation, or raise num_generations.",
+            f"(generation_batch_size={args.generation_batch_size}, num_generations={args.num_generations}); TRL's "
+            "own trainer drops a batch that is not full, so nothing would be trained.",
+            "Declare more tasks, lower per_device_train_batch_size or steps_per_generation, raise num_generations, or "
+            "use MultiEnvGRPOTrainer, which plays a task more than once in a batch.",
         )
 
 
 def check_session_limits(mixture: Mixture) -> Iterator[Finding]:
     """Say where a batch can need more sessions at once than a limit allows.
 
-    A batch is shuffled out of all environments, so in the worst case as many of its rollouts are of one environment as
-    its rows allow. The limits are shared among the processes of the run.
+    TRL shuffles a batch out of all environments, so in the worst case as many of its rollouts are of one environment
+    as its rows allow; `MultiEnvGRPOTrainer` gives none more than its sessions hold. The limits are shared among the
+    processes of the run.
     """
     args = mixture.args
     if family_of(args) is not TrainerFamily.GRPO:
@@ -65,6 +69,7 @@ def check_session_limits(mixture: Mixture) -> Iterator[Finding]:
                 Code.SESSION_LIMIT,
                 f"a batch has {num_rollouts} rollouts in each process (per_device_train_batch_size="
                 f"{args.per_device_train_batch_size}, steps_per_generation={args.steps_per_generation}) and can need "
-                f"{need} sessions at once, and {what} is {limit}{shared}; such a batch ends the run.",
+                f"{need} sessions at once, and {what} is {limit}{shared}; such a batch ends the run "
+                "with TRL's own trainer.",
                 f"Raise it to {need * num_ranks}, or lower per_device_train_batch_size or steps_per_generation.",
             )

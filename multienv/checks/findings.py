@@ -62,6 +62,9 @@ class Code(StrEnum):
     COLUMN_DROPPED = "column-dropped"
     TOO_FEW_ROWS = "too-few-rows"
     SESSION_LIMIT = "session-limit"
+    CURRICULUM_NEEDS_TRAINER = "curriculum-needs-trainer"
+    SAMPLING_CAPPED = "sampling-capped"
+    SELDOM_SAMPLED = "seldom-sampled"
     REWARD_WEIGHT_IDLE = "reward-weight-idle"
     NO_REWARD = "no-reward"
 

@@ -15,10 +15,11 @@ from multienv.errors import SpecError
 from multienv.foreign import ForeignEnvironment
 from multienv.router import Presentation
 from multienv.sessions import EnvironmentClient, LiveSession, Outline, session_loop
-from multienv.specs import EnvSpec, ForeignSpec
+from multienv.specs import CurriculumSpec, EnvSpec, ForeignSpec
 from multienv.types import Prompt, TerminalTool, ToolListing, ToolSpec
 
 T = TypeVar("T")
+_CURRICULUM = CurriculumSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Mixture:
         has_shared_rewards: True for a mixture with reward functions for all environments.
         args: The trainer's configuration, or None.
         max_sessions: Most sessions of all environments at once, or None.
+        curriculum: Which environment is trained on how often.
+        repeats_rows: True where a task can be several rows of the training dataset.
         outlines: What is known of the tasks of the ORS environments that could be asked.
     """
 
@@ -43,18 +46,20 @@ class Mixture:
     has_shared_rewards: bool = False
     args: Any = None
     max_sessions: int | None = None
+    curriculum: CurriculumSpec = _CURRICULUM
+    repeats_rows: bool = False
     outlines: Mapping[str, Outline] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> dict[str, int]:
-        """How many rows of the dataset each environment has, where that is known without reading anything more."""
+        """How many training rows each environment has, where that is known without reading anything more."""
         counted: dict[str, int] = {}
         for name, spec in self.specs.items():
             if isinstance(spec, ForeignSpec):
                 if "train_dataset" in spec.__dict__:  # an object's attributes are read when they are needed, not here
                     counted[name] = spec.num_rows
             elif name in self.outlines:
-                counted[name] = self.outlines[name].num_rows
+                counted[name] = 0 if spec.evaluation_only else self.outlines[name].num_rows
         return counted
 
     @property
@@ -72,9 +77,11 @@ class Look:
         spec: Its declaration.
         is_exact: True where a trainer shows it as published: schemas, conversations, each task's own tools.
         failure: Why nothing else is known, or None.
-        listings: What is known of its tools: under None what all tasks share, else by task index.
+        listings: What is known of its tools, as `EnvironmentClient.listings` has it.
         outline: What is known of its tasks, or None.
         tasks_failure: Why that is not known, or None.
+        held_out: The same for the tasks it is evaluated on, where it trains on others; or None.
+        held_out_failure: Why that is not known, or None.
         index: The task that a session was opened for.
         prompt: That task's prompt, as a conversation where it has one; empty if there was no session.
         session_failure: Why there was none, or None.
@@ -86,9 +93,11 @@ class Look:
     spec: EnvSpec
     is_exact: bool = False
     failure: Exception | None = None
-    listings: Mapping[int | None, ToolListing] = field(default_factory=dict)
+    listings: Mapping[int | str | None, ToolListing] = field(default_factory=dict)
     outline: Outline | None = None
     tasks_failure: Exception | None = None
+    held_out: Outline | None = None
+    held_out_failure: Exception | None = None
     index: int = 0
     prompt: Prompt = ()
     session_failure: Exception | None = None
@@ -135,7 +144,7 @@ async def _all(looking: list[Coroutine[Any, Any, Look]]) -> list[Look]:
 
 def _start(client: EnvironmentClient) -> Coroutine[Any, Any, Look]:
     """Return the coroutine that looks; what must be done on the caller's thread is done here."""
-    index = client.spec.indices[0] if client.spec.indices else 0
+    index = client.spec.first_choice.first
     try:
         opening: Coroutine[Any, Any, LiveSession] | Exception = client.open(index)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -154,8 +163,10 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
         if not isinstance(error, Exception):
             raise
         return replace(look, failure=error)
-    listings: dict[int | None, ToolListing] = {**client.listings, None: shared}
-    secrets, outline = await asyncio.gather(_attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline()))
+    listings: dict[int | str | None, ToolListing] = {**client.listings, None: shared}
+    secrets, outline = await asyncio.gather(
+        _attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline(client.spec.first_choice))
+    )
     if isinstance(secrets, Exception):
         look = replace(look, secrets_failure=secrets)
     else:
@@ -164,6 +175,12 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
     if isinstance(outline, SpecError):
         opening.close()
         return replace(look, listings=listings)
+    if client.spec.training is not None and client.spec.evaluation is not None:
+        held_out = await _attempt(client.fetch_outline(client.spec.evaluation))
+        if isinstance(held_out, Exception):
+            look = replace(look, held_out_failure=held_out)
+        else:
+            look = replace(look, held_out=held_out)
     visit = await _attempt(_visit(opening, shared))
     if isinstance(visit, Exception):
         look = replace(look, session_failure=visit)

@@ -7,6 +7,23 @@ from multienv.curriculum.account import COLUMNS, Account, Line
 from multienv.curriculum.batch import Batch
 from multienv.curriculum.curriculum import Curriculum, Entry
 from multienv.curriculum.outcomes import Outcome, Pick
-from multienv.curriculum.quotas import Quotas
+from multienv.curriculum.quotas import Quotas, capped
+from multienv.curriculum.repeats import repeated_rows
+from multienv.curriculum.shares import base_weights, normalised, scheduled
 
-__all__ = ["COLUMNS", "Account", "Batch", "Curriculum", "Entry", "Line", "Outcome", "Pick", "Quotas"]
+__all__ = [
+    "COLUMNS",
+    "Account",
+    "Batch",
+    "Curriculum",
+    "Entry",
+    "Line",
+    "Outcome",
+    "Pick",
+    "Quotas",
+    "base_weights",
+    "capped",
+    "normalised",
+    "repeated_rows",
+    "scheduled",
+]

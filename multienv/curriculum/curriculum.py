@@ -93,7 +93,15 @@ class Curriculum:
         self._places = {name: place for place, name in enumerate(self.entries)}
         self.priors: Final = normalised(self._base)
         self.orders = {
-            name: TaskOrder(name, entry.num_tasks, seed, entry.rules, entry.expected, is_shuffled=is_shuffled)
+            name: TaskOrder(
+                name,
+                entry.num_tasks,
+                seed,
+                entry.rules,
+                entry.expected,
+                is_shuffled=is_shuffled,
+                ids=entry.ids,
+            )
             for name, entry in self.entries.items()
         }
         self.quotas, self.outages, self.account = Quotas(), Outages(), Account()
@@ -202,6 +210,16 @@ class Curriculum:
         """Forget the plans of batches before one; they will not be asked for again."""
         for index in [index for index in self.batches if index < before]:
             del self.batches[index]
+
+    @property
+    def set_aside(self) -> dict[str, list[str]]:
+        """The tasks that are left out for the rest of the run, for their sessions failed again and again; by id."""
+        found = {}
+        for name, order in self.orders.items():
+            if places := order.set_aside:
+                ids = self.entries[name].ids
+                found[name] = [ids[place] if ids else str(place) for place in places]
+        return found
 
     def metrics(self, batch: Batch, outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
         """Return the figures of each environment by name: what a batch asked for, what came of it, what was learnt.

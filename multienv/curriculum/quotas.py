@@ -32,7 +32,7 @@ class Quotas:
     Example:
         >>> quotas = Quotas()
         >>> [quotas.take({"a": 0.7, "b": 0.3}, 1) for _ in range(4)]
-        [{'a': 1}, {'b': 1}, {'a': 1}, {'a': 1}]
+        [{'a': 1}, {'a': 1}, {'b': 1}, {'a': 1}]
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,8 @@ class Quotas:
         if len(most) == len(whole) and sum(most.values()) < num_groups:
             raise SessionLimitError(
                 f"a batch has {num_groups} groups, and the limits let {', '.join(sorted(whole))} hold "
-                f"{sum(most.values())} at once; raise max_sessions, or make the batch smaller"
+                f"{sum(most.values())} at once; raise limits.max_sessions, or make the batch smaller: lower "
+                "per_device_train_batch_size or steps_per_generation"
             )
         for name, part in whole.items():
             self._credits[name] = self._credits.get(name, 0) + num_groups * part
@@ -171,8 +172,8 @@ def capped(shares: Mapping[str, float], num_groups: int, caps: Mapping[str, int]
         Shares that add up to 1, none above its cap, if the caps hold a batch at all.
 
     Example:
-        >>> capped({"a": 0.5, "b": 0.3, "c": 0.2}, 10, {"a": 2})
-        {'a': 0.2, 'b': 0.48, 'c': 0.32}
+        >>> capped({"a": 0.5, "b": 0.25, "c": 0.25}, 8, {"a": 2})
+        {'a': 0.25, 'b': 0.375, 'c': 0.375}
     """
     total = math.fsum(shares.values())
     free = {name: share / total for name, share in shares.items() if share > 0}

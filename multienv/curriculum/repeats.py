@@ -1,20 +1,41 @@
 """Decides how often each task is a row of the dataset, for trainers that know nothing of sampling weights.
 
-Flow: `MultiEnvSpec.train_dataset` → `repeated_tasks` → rows for TRL's own sampler.
+Flow: `MultiEnvSpec.train_dataset` → `repeated_rows` → rows for TRL's own sampler.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from multienv.curriculum.outcomes import Pick
 from multienv.curriculum.quotas import Quotas
-from multienv.curriculum.shares import normalised
+from multienv.curriculum.shares import base_weights, normalised
 from multienv.errors import SpecError
+from multienv.specs import CurriculumSpec
 
 _MOST_ROWS: Final = 5_000_000
+
+
+def repeated_rows(
+    environments: Sequence[str], spec: CurriculumSpec, sampling_weights: Mapping[str, float]
+) -> list[int]:
+    """Return which rows of a dataset of tasks to take, and in which order.
+
+    Args:
+        environments: The environment of each row.
+        spec: The declared mixture.
+        sampling_weights: By environment.
+    """
+    own: dict[str, list[int]] = {}
+    for row, name in enumerate(environments):
+        own.setdefault(name, []).append(row)
+    if spec.is_left_to_trl and len({sampling_weights[name] for name in own}) == 1:
+        return list(range(len(environments)))
+    num_tasks = {name: len(rows) for name, rows in own.items()}
+    weights = base_weights(spec, {name: sampling_weights[name] for name in own}, num_tasks)
+    return [own[pick.environment][pick.task] for pick in repeated_tasks(num_tasks, weights)]
 
 
 def repeated_tasks(num_tasks: Mapping[str, int], weights: Mapping[str, float]) -> list[Pick]:

@@ -30,7 +30,7 @@ def base_weights(
         >>> base_weights(CurriculumSpec(mixture="temperature", alpha=0.5), {"a": 1.0, "b": 1.0}, {"a": 4, "b": 100})
         {'a': 2.0, 'b': 10.0}
     """
-    if spec.mixture == "weights":
+    if spec.mixture in ("weights", "dataset"):
         return dict(sampling_weights)
     power = _POWERS.get(spec.mixture, spec.alpha)
     return {name: float(num) ** power for name, num in num_tasks.items()}

@@ -22,14 +22,16 @@ class Strikes:
     Args:
         name: Name of the environment, for the warning.
         limit: With so many strikes a task is set aside, at least 2.
+        ids: The tasks' ids by place, for the warning; empty to name them by place.
 
     Attributes:
         set_aside: Places of the tasks that were set aside.
         num_scored_groups: Groups of the environment of which something was scored.
     """
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, ids: Sequence[str] = ()) -> None:
         self._name = name
+        self._ids = ids
         self._limit = limit
         self._strikes: dict[int, tuple[int, int]] = {}  # how many, and how many groups had been scored at the last one
         self.set_aside: set[int] = set()
@@ -51,11 +53,10 @@ class Strikes:
         del self._strikes[task]
         self.set_aside.add(task)
         logger.warning(
-            "environment %r: the task at place %d of its list of tasks, from 0, is left out for the rest of the run: "
-            "%d groups in a row ended with every session failed while other tasks were scored; see why its sessions "
-            "fail, or leave it out of the indices",
+            "environment %r: task %s is left out for the rest of the run: %d groups in a row ended with every session "
+            "failed while other tasks were scored; see why its sessions fail, or leave it out with exclude",
             self._name,
-            task,
+            repr(self._ids[task]) if self._ids else f"{task}, counted from 0,",
             self._limit,
         )
 

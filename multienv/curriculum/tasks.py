@@ -42,6 +42,7 @@ class TaskOrder:
         expected: The success expected of each task before anything was observed, None for unknown, see
             `TaskRules.expected`; or empty.
         is_shuffled: False goes through the tasks by their places in every pass.
+        ids: The tasks' ids by place, for warnings; empty to name them by place.
 
     Raises:
         EmptyTaskListError: There are no tasks.
@@ -64,6 +65,7 @@ class TaskOrder:
         expected: Sequence[float | None] = (),
         *,
         is_shuffled: bool = True,
+        ids: Sequence[str] = (),
     ) -> None:
         if num_tasks < 1:
             raise EmptyTaskListError(
@@ -82,7 +84,7 @@ class TaskOrder:
         self._is_shuffled = is_shuffled
         self._pools = Pools(num_tasks, self._key(_RESTING), rules, expected) if rules.has_pools else None
         self._gates = None if rules.gate_after is None else Gates(num_tasks, rules.gate_after, rules.gate_passes)
-        self._strikes = None if rules.set_aside_after is None else Strikes(name, rules.set_aside_after)
+        self._strikes = None if rules.set_aside_after is None else Strikes(name, rules.set_aside_after, ids)
         self._begin(0, 0)
 
     @property

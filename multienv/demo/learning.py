@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from multienv import EnvSpec, MultiEnvSpec
+from multienv.curriculum import Line
 from multienv.demo.policy_cache import cached_warm_up, default_cache_dir
 from multienv.demo.rehearsal import Dialogue, rehearse
 from multienv.demo.rewards import REWARDS
@@ -31,35 +32,42 @@ class Settings:
     Attributes:
         max_steps: Training steps.
         seed: Seed of everything.
+        curriculum: Preset of the curriculum.
         output_dir: Where the record, the log and, in `model`, the trained policy go.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
     """
 
     max_steps: int
     seed: int
+    curriculum: str
     output_dir: Path
     cache_dir: Path | None
 
 
-def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> None:
+def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> Mapping[str, Line]:
     """Make a policy, train it on all environments and save it; leave no session open, whatever happens.
 
     Args:
         urls: From each environment's name to its server.
         settings: What the user chose.
         progress: Shows how far each lesson is.
+
+    Returns:
+        The account of the mixture, by environment; empty where the rows were left to TRL.
     """
     with on_one_thread(), quietly():
-        with MultiEnvSpec({name: EnvSpec(url, reward=REWARDS[name]) for name, url in urls.items()}) as spec:
+        environments = {name: EnvSpec(url, reward=REWARDS[name]) for name, url in urls.items()}
+        with MultiEnvSpec(environments, curriculum=settings.curriculum) as spec:
             policy = _warmed_up(_rehearsed(spec, settings, progress), settings, progress)
-            _train(policy, spec, settings, progress)
+            account = _train(policy, spec, settings, progress)
         policy.save(settings.output_dir / "model")
+    return account
 
 
 def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> list[Dialogue]:
     adapters = {name: factory() for name, factory in spec.environment_factory.items()}
     rng = Random(settings.seed)  # noqa: S311 - the players' whims need no secrecy
-    rows = spec.train_dataset
+    rows = spec.task_dataset
     dialogues = rehearse(rows, adapters, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
     return list(progress.track(dialogues, total=len(rows) * _NUM_DIALOGUES_PER_TASK, description="rehearsing"))
 
@@ -76,9 +84,9 @@ def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress
     return policy
 
 
-def _train(policy: Policy, spec: MultiEnvSpec, settings: Settings, progress: Progress) -> None:
+def _train(policy: Policy, spec: MultiEnvSpec, settings: Settings, progress: Progress) -> Mapping[str, Line]:
     training = progress.add_task("training", total=settings.max_steps)
-    train(
+    return train(
         spec,
         policy,
         max_steps=settings.max_steps,

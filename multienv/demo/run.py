@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from multienv.demo.report import table
 from multienv.demo.rewards import REWARDS
 from multienv.demo.servers import ServerProcess, serving
-from multienv.reporting import read_episodes
+from multienv.reporting import account_table, read_episodes
+from multienv.specs import declare_curriculum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def run_demo(max_steps: int, seed: int, output_dir: Path, console: Console, *, cache_dir: Path | None = None) -> None:
+def run_demo(
+    max_steps: int,
+    seed: int,
+    output_dir: Path,
+    console: Console,
+    *,
+    curriculum: str = "uniform",
+    cache_dir: Path | None = None,
+) -> None:
     """Train a tiny model on three environments, all made on the spot, and show what came of it.
 
     Args:
@@ -31,22 +40,28 @@ def run_demo(max_steps: int, seed: int, output_dir: Path, console: Console, *, c
         output_dir: Where the results go; made if missing. Files of an earlier run are replaced, but for its rollouts,
             which stay in the record.
         console: Where progress (on a terminal only) and the table are shown.
+        curriculum: Preset of the curriculum; see `MultiEnvSpec`.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
 
     Raises:
+        SpecError: There is no such preset.
         ServerUnreachableError: A server of the demo did not start, or went away.
         OSError: A folder cannot be written.
     """
     started = time.monotonic()
+    declare_curriculum(curriculum, REWARDS)
     log_dir = output_dir / "servers"
     log_dir.mkdir(parents=True, exist_ok=True)
     with serving(REWARDS, log_dir) as servers, _progress(console) as progress:
         # Imported while the servers start up: both take seconds, and neither needs the other.
         from multienv.demo.learning import Settings, learn  # noqa: PLC0415
 
-        learn(_urls(servers, progress), Settings(max_steps, seed, output_dir, cache_dir), progress)
+        settings = Settings(max_steps, seed, curriculum, output_dir, cache_dir)
+        account = learn(_urls(servers, progress), settings, progress)
         num_open_sessions = sum(server.num_open_sessions() for server in servers.values())
     console.print(table(read_episodes(output_dir), REWARDS))
+    if account:
+        console.print(account_table(account, f"the mixture in groups, curriculum {curriculum!r}"))
     console.print(f"{time.monotonic() - started:.0f} s; sessions still open: {num_open_sessions}")
     files = {"rollouts": "episodes.jsonl", "log": "log.jsonl", "trained model": "model", "server logs": "servers"}
     for what, name in files.items():

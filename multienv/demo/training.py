@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig
 
+from multienv.curriculum import Line
 from multienv.reporting import plain
 from multienv.training import MultiEnvGRPOTrainer
 
@@ -69,8 +70,8 @@ def quietly() -> Iterator[None]:
 
 def train(
     spec: MultiEnvSpec, policy: Policy, *, max_steps: int, seed: int, output_dir: Path, on_step: Callable[[], None]
-) -> None:
-    """Train the policy in place on all tasks of the mixture; every step attempts each task once, in one group.
+) -> Mapping[str, Line]:
+    """Train the policy in place on the mixture; every step plays as many groups as there are tasks.
 
     Args:
         spec: The mixture.
@@ -79,11 +80,14 @@ def train(
         seed: Seed of task order and sampling.
         output_dir: Where `episodes.jsonl`, one line a rollout, and `log.jsonl`, TRL's log, go.
         on_step: Called after every step.
+
+    Returns:
+        The account of the mixture, by environment; empty where the rows were left to TRL.
     """
     config = GRPOConfig(
         output_dir=str(output_dir),
         max_steps=max_steps,
-        per_device_train_batch_size=len(spec.train_dataset) * _NUM_GENERATIONS,
+        per_device_train_batch_size=len(spec.task_dataset) * _NUM_GENERATIONS,
         num_generations=_NUM_GENERATIONS,
         max_completion_length=_MAX_COMPLETION_LENGTH,
         max_tool_calling_iterations=_MAX_TOOL_CALLS,
@@ -112,3 +116,4 @@ def train(
     finally:
         lines = (json.dumps(plain(entry)) + "\n" for entry in trainer.state.log_history)
         (output_dir / "log.jsonl").write_text("".join(lines), encoding="utf-8")
+    return {} if trainer.curriculum is None else trainer.curriculum.account.lines

@@ -1,10 +1,12 @@
 """REPORTING: what a run leaves behind of its rollouts, and how it is read again.
 
-Flow: `training` writes with `EpisodeRecord` → `episodes.jsonl` → `read_episodes` → `rescore`.
+Flow: `training` writes with `EpisodeRecord` → `episodes.jsonl` → `read_episodes` → `rescore`; `account_table` shows
+what came of the mixture that was asked for.
 """
 
+from multienv.reporting.account import account_table, account_text
 from multienv.reporting.lines import MAX_TEXT_CHARS, plain
 from multienv.reporting.read import read_episodes, rescore
 from multienv.reporting.record import EpisodeRecord
 
-__all__ = ["MAX_TEXT_CHARS", "EpisodeRecord", "plain", "read_episodes", "rescore"]
+__all__ = ["MAX_TEXT_CHARS", "EpisodeRecord", "account_table", "account_text", "plain", "read_episodes", "rescore"]

@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 from tests.test_weights import growing, train
 
@@ -16,7 +17,7 @@ from tests.test_weights import growing, train
 def main(directory: str) -> None:
     warnings.filterwarnings("ignore", "reward_weight", UserWarning)
     options = {"per_device_train_batch_size": 1, "ddp_backend": "gloo"}
-    switches = {"balance": "rollouts", "normalize_advantages": True}
+    switches: dict[str, Any] = {"balance": "rollouts", "normalize_advantages": True}
     trainer = train(Path(directory) / "out", 2.0, growing, options=options, **switches)
     used = {"factors": dict(trainer.advantage_factors), "logged": sorted(trainer._logs["advantages"])}
     Path(directory, f"{trainer.accelerator.process_index}.json").write_text(json.dumps(used), encoding="utf-8")

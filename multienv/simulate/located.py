@@ -1,0 +1,110 @@
+"""Decides how a YAML file is read so that a finding can name the line: values, and where each of them stands.
+
+Flow: `reading` → `Document.read` → the values are checked → `Document.line` for what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from multienv.errors import SpecError
+
+Place: TypeAlias = tuple[str | int, ...]
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, to which 1e-3 is a number: YAML 1.2 says so, 1.1 wanted 1.0e-3."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A YAML file.
+
+    Attributes:
+        path: The file.
+        values: What it says, in plain values.
+        lines: From the place of a value to its line, from 1; that of a key where the value has one.
+    """
+
+    path: Path
+    values: Any
+    lines: dict[Place, int]
+
+    @classmethod
+    def read(cls, path: Path) -> Document:
+        """Read a file.
+
+        Raises:
+            SpecError: It cannot be read, is no YAML, or says one thing twice.
+        """
+        try:
+            loader = _Loader(path.read_bytes())
+            node = loader.get_single_node()
+            lines = {} if node is None else _lines(path, loader, node)
+            values = None if node is None else loader.construct_document(node)
+        except OSError as error:
+            raise SpecError(f"{path} cannot be read: {error.strerror}; give the path of a YAML file") from None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = "" if mark is None else f", line {mark.line + 1}"
+            raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}") from None
+        except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+            raise SpecError(f"{path}: this is no YAML: {error}") from None
+        return cls(path, values, lines)
+
+    def line(self, place: Sequence[str | int]) -> int:
+        """Return the line of a place, or of the nearest one around it that stands in the file."""
+        around = tuple(place)
+        while around and around not in self.lines:
+            around = around[:-1]
+        return self.lines.get(around, 1)
+
+
+def _lines(path: Path, loader: Any, node: Any, place: Place = (), above: tuple[Any, ...] = ()) -> dict[Place, int]:
+    """Return where the values inside a node stand; refuse keys that are no text, or stand there twice."""
+    if node in above:
+        raise SpecError(f"{path}, line {_line(node)}: this value contains itself; write it out")
+    lines: dict[Place, int] = {} if place else {(): _line(node)}
+    above = (*above, node)
+    if isinstance(node, yaml.SequenceNode):
+        for number, inner in enumerate(node.value):
+            lines[(*place, number)] = _line(inner)
+            lines |= _lines(path, loader, inner, (*place, number), above)
+    elif isinstance(node, yaml.MappingNode):
+        own: dict[Place, int] = {}
+        for key, inner in node.value:
+            if key.tag == _MERGE:  # what is merged stands elsewhere, and own keys win
+                lines |= _lines(path, loader, inner, place, above)
+                continue
+            here = (*place, _key(path, loader, key, place))
+            if here in own:
+                raise SpecError(f"{path}, line {_line(key)}: {here[-1]!r} stands in line {own[here]} already; keep one")
+            own[here] = _line(key)
+            own |= _lines(path, loader, inner, here, above)
+        lines |= own
+    return lines
+
+
+def _key(path: Path, loader: Any, node: Any, place: Place) -> str | int:
+    """Return a key: text, or a whole number where training steps are keys."""
+    key = loader.construct_object(node) if isinstance(node, yaml.ScalarNode) else None
+    if isinstance(key, str) or (type(key) is int and place[-1:] == ("points",)):
+        return key
+    shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else "before this colon"
+    raise SpecError(f"{path}, line {_line(node)}: the key {shown} is no text; write it in quotes")
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
