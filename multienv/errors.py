@@ -4,7 +4,7 @@
 
     MultiEnvError                       the root: `except MultiEnvError` catches everything raised on purpose
     ├── SpecError(ValueError)           the declaration: an option, a name, a mapping that cannot be right
-    │   ├── OverlappingTasksError       two environments of one mixture would train on the same task
+    │   ├── OverlappingTasksError       a task is trained on twice, or trained on and evaluated on
     │   ├── UnknownEnvironmentError     the server holds no environment of the declared name
     │   ├── UnknownSplitError           the server's environment has no such split
     │   ├── TaskIndexError(IndexError)  an index outside the split
@@ -56,7 +56,7 @@ class SpecError(MultiEnvError, ValueError):
 
 
 class OverlappingTasksError(SpecError):
-    """Two environments of one mixture would train on the same task."""
+    """Two environments of one mixture would train on the same task, or one be evaluated on what is trained on."""
 
 
 class UnknownEnvironmentError(SpecError):

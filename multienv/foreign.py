@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from multienv.dataset import Messages, TaskList
 from multienv.errors import OrderError, SpecError
 from multienv.rewards import ForeignRows, LogColumns, foreign_reward
 from multienv.router import ForeignAdapter, ForeignInstances, instance_of, make_foreign_factory, owns_reward
 from multienv.specs import ForeignSpec
+from multienv.specs.foreign import EVAL_SPLIT, TRAIN_SPLIT
 from multienv.types import Column, Task
-
-SPLIT: Final = "train"
-"""The split in the `task_id` of foreign rows, which have none of their own."""
 
 
 class ForeignEnvironment:
@@ -62,14 +60,26 @@ class ForeignEnvironment:
         Raises:
             SpecError: A prompt is neither a string nor chat messages of text.
         """
-        rows = self.spec.rows()
+        return self._as_list(TRAIN_SPLIT, self.spec.rows(), system_prompt)
+
+    def evaluation_list(self, system_prompt: str | None) -> TaskList | None:
+        """Return its rows to evaluate on; None for none. Args and errors are those of `task_list`."""
+        dataset = self.spec.eval_dataset
+        return None if dataset is None else self._as_list(EVAL_SPLIT, [dict(row) for row in dataset], system_prompt)
+
+    def _as_list(self, split: str, rows: Sequence[Mapping[str, Any]], system_prompt: str | None) -> TaskList:
+        option = "train_dataset" if split == TRAIN_SPLIT else "eval_dataset"
         return TaskList(
             self.name,
-            SPLIT,
+            split,
             [Task(index, _json_part(row)) for index, row in enumerate(rows)],
             self.spec.system_prompt if self.spec.system_prompt is not None else system_prompt,
-            prompts=[_messages(self.name, index, row.get(Column.PROMPT)) for index, row in enumerate(rows)],
+            prompts=[_messages(self.name, option, index, row.get(Column.PROMPT)) for index, row in enumerate(rows)],
         )
+
+    def _row(self, index: int, task_id: str | None) -> dict[str, Any]:
+        is_evaluation = task_id is not None and task_id.startswith(f"{self.name}/{EVAL_SPLIT}/")
+        return self.spec.eval_row(index) if is_evaluation else self.spec.row(index)
 
     def rewards(self, known: Sequence[str], log_columns: LogColumns) -> list[Callable[..., Any]]:
         """Return its reward functions, each silent about other environments' rows.
@@ -79,7 +89,7 @@ class ForeignEnvironment:
         """
         functions = self.spec.reward_funcs
         is_alone = len(functions) == 1 and not owns_reward(self.instances.environment_class)
-        rows = ForeignRows(self.name, known, self.spec.row, instance_of)
+        rows = ForeignRows(self.name, known, self._row, instance_of)
         return [foreign_reward(function, rows, log_columns, is_alone=is_alone) for function in functions]
 
     def close(self, patience_s: float) -> None:
@@ -111,7 +121,7 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _messages(name: str, index: int, prompt: Any) -> Messages:
+def _messages(name: str, option: str, index: int, prompt: Any) -> Messages:
     """Return a row's prompt as chat messages; members that its dataset filled up with None are left out.
 
     Raises:
@@ -124,7 +134,7 @@ def _messages(name: str, index: int, prompt: Any) -> Messages:
     if isinstance(prompt, list) and all(_is_text(message) for message in prompt):
         return [{key: value for key, value in message.items() if value is not None} for message in prompt]
     raise SpecError(
-        f"environment {name!r}: row {index} of train_dataset has the prompt {repr(prompt)[:200]}; accepted: a "
+        f"environment {name!r}: row {index} of {option} has the prompt {repr(prompt)[:200]}; accepted: a "
         "string, or chat messages with a role and a text as content. Blocks, such as images, are returned by reset",
         environment=name,
     )

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from multienv.errors import ServerError, SessionLimitError
+from multienv.errors import ServerError, SessionLimitError, SpecError
 from multienv.foreign import ForeignEnvironment
+from multienv.router import Presentation, Route, task_key
 from multienv.sessions import EnvironmentClient, Ledger, all_or_first_error, session_loop, shut_down
 from multienv.specs import EnvSpec, ForeignSpec
+from multienv.types import ToolListing
 
 _CLOSE_PATIENCE_S: Final = 30.0
 T = TypeVar("T")
@@ -74,6 +76,27 @@ class LiveMixture:
 
         return self.everywhere(attempt)
 
+    def route(self, name: str, listing: ToolListing, presentation: Presentation) -> Route:
+        """Return what the router knows of an ORS environment; see `MultiEnvSpec.route`."""
+        client = self.clients[name]
+        spec = client.spec
+        if spec.use_group_reward and not listing.supports_score_group:
+            raise SpecError(
+                f"environment {name!r}: use_group_reward=True, but it does not score groups; leave the option out, or "
+                "have the environment implement score_group",
+                environment=name,
+            )
+        return Route(
+            name,
+            spec.first_choice.split,
+            listing,
+            client.open,
+            spec.limits,
+            presentation,
+            scores_groups=spec.use_group_reward,
+            horizon=lambda: self.max_tool_calls.get(name, spec.limits.max_tool_calls),
+        )
+
     def take_messages(self, *, is_on: bool) -> None:
         """Fetch prompts as conversations from now on, where environments have them; or as one message."""
         for client in self.clients.values():
@@ -102,7 +125,8 @@ class LiveMixture:
             what, need, limit = short
             raise SessionLimitError(
                 f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
-                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation"
+                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation, in an "
+                "evaluation per_device_eval_batch_size"
             )
 
     def has_room_for(self, needed: Mapping[str, int]) -> bool:
@@ -118,10 +142,14 @@ class LiveMixture:
         limits.append(("the whole mixture", sum(needed.values()), self.ledger.max_sessions))
         return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
 
-    def open_ahead(self, environment: str, task_index: int) -> None:
-        """Start opening a session that the next `reset` for this task will get; a foreign environment has none."""
-        if environment in self.clients:
-            self.clients[environment].open_ahead(task_index)
+    def open_ahead(self, environment: str, row: Mapping[str, Any]) -> None:
+        """Start opening a session that the next `reset` with this row will get; a foreign environment has none.
+
+        Raises:
+            RoutingError: The row has no task of this environment.
+        """
+        if (client := self.clients.get(environment)) is not None:
+            client.open_ahead(task_key(row, environment, client.spec.first_choice.split))
 
     def drop_ahead(self) -> None:
         """Close the sessions that were opened ahead and that nobody asked for."""

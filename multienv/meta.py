@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from multienv.catalogue import Catalogue, MixtureTasks
 from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
 from multienv.curriculum import repeated_rows
-from multienv.dataset import TaskList, build_dataset
 from multienv.errors import ServerError, SpecError
 from multienv.live import LiveMixture
+from multienv.manifest import ManifestChanges
+from multienv.pinning import Pins
 from multienv.rewards import (
     Batches,
     Columns,
@@ -37,6 +40,7 @@ from multienv.router import (
     MetaEnvironment,
     Presentation,
     Route,
+    check_policy,
     grade_last_messages,
     instance_of,
     make_factory,
@@ -51,7 +55,6 @@ from multienv.specs import (
     ForeignSpec,
     RewardFunction,
     RewardSpec,
-    check_disjoint,
     declare,
     declare_curriculum,
 )
@@ -68,6 +71,7 @@ _DECLARED = (
     "_max_concurrent_starts",
     "_curriculum",
     "_presentation",
+    "_pins",
 )
 
 
@@ -99,6 +103,7 @@ class MultiEnvSpec:
         curriculum: Which environment is trained on how often: a `CurriculumSpec`, or the name of a preset: "weights",
             "uniform", "proportional", "temperature", "adaptive", or "dataset" for TRL's own sampler. None for
             "weights" where an environment has a `sampling_weight`, and else "proportional".
+        manifest: Path of a manifest: train on its tasks that are still there; see `write_manifest`.
 
     Attributes:
         live: What of it lives in this process: connections, sessions, and the limits on them.
@@ -124,8 +129,10 @@ class MultiEnvSpec:
         max_sessions: int | None = None,
         max_concurrent_starts: int | None = None,
         curriculum: CurriculumSpec | str | None = None,
+        manifest: str | os.PathLike[str] | None = None,
     ) -> None:
         self._specs = declare(environments)
+        self._pins = Pins.read(manifest)
         self._shared = several_functions(reward_funcs)
         if system_prompt is not None and not isinstance(system_prompt, str):
             raise SpecError(f"system_prompt is of type {type(system_prompt).__name__}; accepted: a string, or None")
@@ -199,7 +206,7 @@ class MultiEnvSpec:
 
     @property
     def train_dataset(self) -> Dataset:
-        """The tasks of all environments, one after the other; TRL shuffles them.
+        """The tasks of all environments that train, one after the other; TRL shuffles them.
 
         Where a mixture was declared, rows are repeated until each environment has its share of them, and mixed. Drawn
         by TRL's own trainer, a batch then holds the shares in expectation; with `shuffle_dataset=False`, exactly.
@@ -221,13 +228,20 @@ class MultiEnvSpec:
 
     @property
     def task_dataset(self) -> Dataset:
-        """The tasks of all environments, each in one row: what `MultiEnvGRPOTrainer` draws from.
+        """The tasks of all environments that train, each in one row: what `MultiEnvGRPOTrainer` draws from.
 
         Raises:
             SpecError: A declaration does not fit its server: split, index, empty list, overlapping tasks.
             ServerError: A server cannot be reached, or answers wrongly.
         """
-        return self._built()[0]
+        tasks = self._tasks()
+        self._catalogue.check_trains(tasks)
+        return tasks.rows
+
+    @property
+    def eval_dataset(self) -> dict[str, Dataset]:
+        """The tasks to evaluate on, by environment, with the columns of `train_dataset`; empty if none is declared."""
+        return dict(self._tasks().evaluation) if self._catalogue.is_evaluated() else {}
 
     @property
     def environment_factory(self) -> dict[str, type[EnvironmentAdapter | ForeignAdapter]]:
@@ -261,24 +275,7 @@ class MultiEnvSpec:
         Raises:
             SpecError: It is to score groups, and cannot.
         """
-        client = self.live.clients[name]
-        spec = client.spec
-        if spec.use_group_reward and not listing.supports_score_group:
-            raise SpecError(
-                f"environment {name!r}: use_group_reward=True, but it does not score groups; leave the option out, or "
-                "have the environment implement score_group",
-                environment=name,
-            )
-        return Route(
-            name,
-            spec.split,
-            listing,
-            client.open,
-            spec.limits,
-            self._presentation,
-            scores_groups=spec.use_group_reward,
-            horizon=lambda: self.live.max_tool_calls.get(name, spec.limits.max_tool_calls),
-        )
+        return self.live.route(name, listing, self._presentation)
 
     @property
     def meta_environment_factory(self) -> type[MetaEnvironment]:
@@ -324,15 +321,17 @@ class MultiEnvSpec:
         return self._batches.before(mixture_reward(self._known, rules))
 
     def trainer_kwargs(self) -> dict[str, Any]:
-        """Return the three slots of a TRL trainer by their names there.
+        """Return the slots of a TRL trainer by their names there; `eval_dataset` where there is something to evaluate.
 
         Example:
             `GRPOTrainer(model=..., args=..., **spec.trainer_kwargs())`
         """
+        evaluation = {"eval_dataset": evaluated} if (evaluated := self.eval_dataset) else {}
         return {
             "train_dataset": self.train_dataset,
             "environment_factory": self.environment_factory,
             "reward_funcs": self.reward_funcs,
+            **evaluation,
         }
 
     def async_trainer_kwargs(self) -> dict[str, Any]:
@@ -355,6 +354,18 @@ class MultiEnvSpec:
         # That room lies above this one and loads TRL; whoever calls this has loaded it already.
         kwargs: dict[str, Any] = importlib.import_module("multienv.training.async_kwargs").trainer_kwargs(self)
         return kwargs
+
+    def write_manifest(self, path: str | os.PathLike[str]) -> None:
+        """Write down which tasks are trained and evaluated on, for `MultiEnvSpec(manifest=path)`; no key is in it."""
+        self._tasks().manifest.write(path)
+
+    def compare_manifest(self, path: str | os.PathLike[str]) -> ManifestChanges:
+        """Say how the declared tasks differ from a manifest's; false where they do not.
+
+        Raises:
+            SpecError: There is no manifest that can be read.
+        """
+        return self._catalogue.compare(self._tasks(), path)
 
     def check(self, args: Any = None) -> list[Finding]:
         """Say what could go wrong in a run, before it does; no trainer is needed, and nothing is raised.
@@ -445,12 +456,7 @@ class MultiEnvSpec:
         Raises:
             SpecError: It is no tokenizer and no processor, such as the name of one.
         """
-        if not hasattr(processing_class, "apply_chat_template"):
-            shown = repr(processing_class) if isinstance(processing_class, str) else type(processing_class).__name__
-            raise SpecError(
-                f"present_to got {shown}, which has no apply_chat_template; accepted: the policy's tokenizer or "
-                "processor. Load it first, as in spec.present_to(AutoTokenizer.from_pretrained('Qwen/Qwen3-4B'))"
-            )
+        check_policy(processing_class)
         reserved = reserved_texts(processing_class, chat_template)
         has_images = getattr(processing_class, "image_processor", None) is not None
         self._presentation.show_to(reserved, has_images=has_images)
@@ -478,7 +484,7 @@ class MultiEnvSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep the declaration and the dataset: connections and sessions stay in the process that has them."""
-        built = {name: made for name, made in self._made.items() if name == "built"}
+        built = {name: made for name, made in self._made.items() if name == "tasks"}
         return {name: self.__dict__[name] for name in _DECLARED} | {"_made": built}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -486,27 +492,12 @@ class MultiEnvSpec:
         self.__dict__.update(state)
         self._start()
 
-    def _built(self) -> tuple[Dataset, dict[str, frozenset[str]]]:
-        """Return the dataset, and the metadata columns of each environment."""
-        return self._once("built", self._build)
+    @property
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self._specs, self.live, self._system_prompt, self._pins)
 
-    def _build(self) -> tuple[Dataset, dict[str, frozenset[str]]]:
-        fetched = self.live.everywhere(EnvironmentClient.fetch_tasks)
-        check_disjoint(task_set for _, task_set in fetched.values())
-        return build_dataset(
-            [
-                self.live.foreign[name].task_list(self._system_prompt)
-                if isinstance(spec, ForeignSpec)
-                else TaskList(
-                    name,
-                    spec.split,
-                    fetched[name][0],
-                    spec.system_prompt if spec.system_prompt is not None else self._system_prompt,
-                    spec.include_metadata,
-                )
-                for name, spec in self._specs.items()
-            ]
-        )
+    def _tasks(self) -> MixtureTasks:
+        return self._once("tasks", self._catalogue.read)
 
     @property
     def _rewards(self) -> list[tuple[RewardFunction, float]]:
@@ -539,4 +530,4 @@ class MultiEnvSpec:
         return score_groups(name, adapters, completions, self.live.num_generations, by_rule)
 
     def _columns(self) -> Columns:
-        return Columns(self._built()[1])
+        return Columns(self._tasks().columns)

@@ -52,6 +52,19 @@ def task_id(environment: str, split: str, index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskKey:
+    """Where a task is found in its environment.
+
+    Attributes:
+        split: Name of the split.
+        index: Position within the split, from 0.
+    """
+
+    split: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One problem of an environment.
 

@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 
 from multienv import discounted
 from multienv.errors import SessionError
+from multienv.manifest import Manifest, PinnedEnvironment, PinnedTask, PinnedTasks
 from multienv.specs import RewardSpec
-from multienv.types import RESERVED_NAMES, Episode, EpisodeStatus, Step, ToolOutput, ToolRefused, ToolSpec
+from multienv.types import (
+    RESERVED_NAMES,
+    Episode,
+    EpisodeStatus,
+    Step,
+    Task,
+    ToolOutput,
+    ToolRefused,
+    ToolSpec,
+    task_id,
+)
 
 environment_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,11}", fullmatch=True).filter(
     lambda name: name.casefold() not in RESERVED_NAMES
@@ -289,3 +300,44 @@ recorded_episodes = st.builds(
     reward=rewards,
     num_completion_tokens=st.integers(0, 10_000),
 )
+
+_own_names = st.text(min_size=1, max_size=4) | st.integers(0, 9)
+_identities = st.dictionaries(
+    st.sampled_from(["id", "task_id", "instance_id", "name", "target"]), _own_names, max_size=3
+)
+
+
+@st.composite
+def catalogues(draw: st.DrawFn) -> list[Task]:
+    """The chosen tasks of a split, in any order, some more than once; most with names of their own."""
+    indices = draw(st.lists(st.integers(0, 20), min_size=1, max_size=8, unique=True))
+    specs = {index: draw(_identities | json_scalars) for index in indices}
+    chosen = indices + draw(st.lists(st.sampled_from(indices), max_size=2))
+    return [Task(index, specs[index]) for index in chosen]
+
+
+contents = st.dictionaries(
+    st.integers(0, 9).map(lambda index: f"train/{index}"), st.sampled_from("abcdefgh"), max_size=8
+)
+"""From places to contents, some of which are there more than once."""
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    """What may be written down of a run."""
+
+    def tasks(name: str) -> PinnedTasks | None:
+        split, indices = draw(st.text(min_size=1, max_size=5)), draw(st.none() | st.lists(st.integers(0), max_size=3))
+        if indices is None:
+            return None
+        pinned = (
+            PinnedTask(index=i, task_id=task_id(name, split, i), sha256=draw(st.text(max_size=3))) for i in indices
+        )
+        return PinnedTasks(split=split, tasks=tuple(pinned))
+
+    return Manifest(
+        environments={
+            name: PinnedEnvironment(target=draw(st.text(max_size=5)), training=tasks(name), evaluation=tasks(name))
+            for name in draw(mixtures)
+        }
+    )

@@ -1,9 +1,10 @@
-"""The code of `docs/tools.md` runs; the other pages are run by the tests of what they describe."""
+"""The code of `docs/tools.md` and `docs/tasks.md` runs; the other pages are run by the tests of what they describe."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,19 @@ def test_the_code_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]) 
         printed = capsys.readouterr().out
         assert all(str(finding) in printed for finding in spec.check())
         assert str(spec.tools_report()) in printed
+
+
+def test_the_code_of_the_page_on_tasks_runs_and_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = (DOCS / "tasks.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    expected = re.findall(r"^ *print\(.*\) +# (.*)$", text, re.MULTILINE)
+    assert len(expected) == 7
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_every_page_is_named_by_the_readme_or_another_page() -> None:

@@ -180,7 +180,9 @@ def test_attributes_are_the_instances_own_and_what_reset_returns_passes_through(
     assert adapter.row == {"prompt": [{"role": "user", "content": ""}]}, "what TRL gives an environment with own data"
     assert (adapter.environment, adapter.reward, adapter.doubled) == ("x", 0.5, 1.0)
     assert spec.reward_func(environments=[adapter]) == [0.5]
-    with pytest.raises(errors.RoutingError, match="task_index=2; accepted: an int from 0 to 1"):
+    with pytest.raises(
+        errors.RoutingError, match="task_index=2 in split 'train'; accepted: an int from 0 to 1 in split 'train'"
+    ):
         adapter.reset(task_index=2)
 
 

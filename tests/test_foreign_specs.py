@@ -207,7 +207,7 @@ def test_limits_on_sessions_are_for_ors_environments_only() -> None:
         spec.live.share_among(1)
         spec.live.check_sessions({"echo": 2, "guess": 100})
         assert not spec.live.has_room_for({"echo": 3, "guess": 0})
-        spec.live.open_ahead("guess", 0)
+        spec.live.open_ahead("guess", {"task_index": 0})
 
 
 def test_a_mixture_with_foreign_environments_pickles() -> None:

@@ -74,6 +74,20 @@ def test_a_target_that_is_none_is_explained(target: Any, words: list[str]) -> No
         ({"indices": [3, -1]}, ["holds -1"]),
         ({"indices": [True]}, ["holds True"]),
         ({"indices": "0-5"}, ["'0-5'", "range(50, 100)"]),
+        ({"exclude": "task"}, ["exclude='task' is no sequence; accepted: task indices and task ids"]),
+        ({"exclude": [1, True]}, ["exclude holds True, which is neither"]),
+        ({"exclude": [1.5]}, ["exclude holds 1.5, which is neither an int nor a string"]),
+        ({"exclude": [-1]}, ["exclude holds -1; a task index starts at 0"]),
+        ({"exclude": ["a", 3, "a"]}, ["exclude holds 'a' twice"]),
+        ({"exclude": [""]}, ["exclude holds an empty string"]),
+        ({"exclude": [1], "evaluation_only": True}, ["with evaluation_only=True there is none", "eval_indices"]),
+        ({"eval_num_tasks": 3}, ["eval_num_tasks=3 without eval_split", "with eval_split, or", "eval_indices"]),
+        ({"eval_num_tasks": 3, "eval_split": "t", "eval_indices": [1]}, ["eval_num_tasks=3 and eval_indices exclude"]),
+        ({"eval_num_tasks": 0, "eval_split": "t"}, ["eval_num_tasks=0"]),
+        ({"eval_indices": []}, ["eval_indices is empty"]),
+        ({"eval_indices": [2, -3]}, ["eval_indices holds -3"]),
+        ({"eval_split": ""}, ["eval_split=''"]),
+        ({"evaluation_only": 1}, ["evaluation_only=1"]),
         ({"reward_weight": float("inf")}, ["reward_weight=inf"]),
         (
             {"reward_funcs": ["my/reward-model"]},
@@ -118,6 +132,13 @@ def test_secrets_are_masked_wherever_a_spec_is_shown() -> None:
 @pytest.mark.parametrize("indices", [range(3, 6), [3, 4, 5], (3, 4, 5), np.array([3, 4, 5]), iter([3, 4, 5])])
 def test_indices_takes_any_sequence_of_ints(indices: Any) -> None:
     assert EnvSpec("Eigent/SETA", indices=indices).indices == (3, 4, 5)
+
+
+def test_exclude_takes_any_sequence_of_indices_and_names() -> None:
+    spec = EnvSpec("Eigent/SETA", exclude=[np.int64(3), "seta/train/4"])
+    assert spec.exclude == (3, "seta/train/4")
+    assert repr(spec) == "EnvSpec(target='Eigent/SETA', exclude=(3, 'seta/train/4'))"
+    assert EnvSpec("Eigent/SETA", exclude=range(2)).exclude == (0, 1)
 
 
 def test_a_spec_is_frozen_compares_by_value_and_pickles() -> None:

@@ -111,7 +111,8 @@ def test_each_further_form_of_a_tool_is_told_once() -> None:
     def form(*names: str, description: str = "Go.") -> ToolListing:
         return ToolListing((ToolSpec("go", description, {"properties": {name: {} for name in names}}),))
 
-    listings = {None: form("a"), 0: form("a"), 1: form("b"), 2: form("b"), 3: form("a", description="Come.")}
+    listings: dict[int | str | None, ToolListing] = {None: form("a"), 0: form("a"), 1: form("b"), 2: form("b")}
+    listings[3] = form("a", description="Come.")
     assert drift_of(listings) == {
         "go": [
             "from what all tasks share to task 1: a only in what all tasks share, b only in task 1",

@@ -52,11 +52,11 @@ def schema_differences(one: ToolSpec, other: ToolSpec, first: str, second: str) 
     return words or ["the order of what is in the schema"]
 
 
-def drift_of(listings: Mapping[int | None, ToolListing]) -> dict[str, list[str]]:
+def drift_of(listings: Mapping[int | str | None, ToolListing]) -> dict[str, list[str]]:
     """Return the tools that are not the same in all tasks that are known, and how they differ.
 
     Args:
-        listings: Under None what all tasks share, else by task index.
+        listings: Under None what all tasks share, else by task index, or `split/index` in another split.
     """
     drift: dict[str, list[str]] = {}
     for name in dict.fromkeys(tool.name for listing in listings.values() for tool in listing.tools):
@@ -66,7 +66,7 @@ def drift_of(listings: Mapping[int | None, ToolListing]) -> dict[str, list[str]]
     return drift
 
 
-def _told_apart(forms: Mapping[int | None, ToolSpec | None]) -> Iterator[str]:
+def _told_apart(forms: Mapping[int | str | None, ToolSpec | None]) -> Iterator[str]:
     having = [index for index, form in forms.items() if form is not None]
     lacking = [index for index, form in forms.items() if form is None]
     if lacking:
@@ -85,8 +85,10 @@ def _tool(listing: ToolListing, name: str) -> ToolSpec | None:
     return next((tool for tool in listing.tools if tool.name == name), None)
 
 
-def _tasks(indices: list[int | None]) -> str:
-    numbers = sorted(index for index in indices if index is not None)
+def _tasks(indices: list[int | str | None]) -> str:
+    numbers = sorted(
+        (index for index in indices if index is not None), key=lambda index: (isinstance(index, str), index)
+    )
     shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")  # noqa: PLR2004 - enough to see
     tasks = [f"task {shown}" if len(numbers) == 1 else f"tasks {shown}"] if numbers else []
     return " and ".join([*(["what all tasks share"] if None in indices else []), *tasks])

@@ -52,14 +52,14 @@ class Mixture:
 
     @property
     def num_rows(self) -> dict[str, int]:
-        """How many rows of the dataset each environment has, where that is known without reading anything more."""
+        """How many training rows each environment has, where that is known without reading anything more."""
         counted: dict[str, int] = {}
         for name, spec in self.specs.items():
             if isinstance(spec, ForeignSpec):
                 if "train_dataset" in spec.__dict__:  # an object's attributes are read when they are needed, not here
                     counted[name] = spec.num_rows
             elif name in self.outlines:
-                counted[name] = self.outlines[name].num_rows
+                counted[name] = 0 if spec.evaluation_only else self.outlines[name].num_rows
         return counted
 
     @property
@@ -77,9 +77,11 @@ class Look:
         spec: Its declaration.
         is_exact: True where a trainer shows it as published: schemas, conversations, each task's own tools.
         failure: Why nothing else is known, or None.
-        listings: What is known of its tools: under None what all tasks share, else by task index.
+        listings: What is known of its tools, as `EnvironmentClient.listings` has it.
         outline: What is known of its tasks, or None.
         tasks_failure: Why that is not known, or None.
+        held_out: The same for the tasks it is evaluated on, where it trains on others; or None.
+        held_out_failure: Why that is not known, or None.
         index: The task that a session was opened for.
         prompt: That task's prompt, as a conversation where it has one; empty if there was no session.
         session_failure: Why there was none, or None.
@@ -91,9 +93,11 @@ class Look:
     spec: EnvSpec
     is_exact: bool = False
     failure: Exception | None = None
-    listings: Mapping[int | None, ToolListing] = field(default_factory=dict)
+    listings: Mapping[int | str | None, ToolListing] = field(default_factory=dict)
     outline: Outline | None = None
     tasks_failure: Exception | None = None
+    held_out: Outline | None = None
+    held_out_failure: Exception | None = None
     index: int = 0
     prompt: Prompt = ()
     session_failure: Exception | None = None
@@ -140,7 +144,7 @@ async def _all(looking: list[Coroutine[Any, Any, Look]]) -> list[Look]:
 
 def _start(client: EnvironmentClient) -> Coroutine[Any, Any, Look]:
     """Return the coroutine that looks; what must be done on the caller's thread is done here."""
-    index = client.spec.indices[0] if client.spec.indices else 0
+    index = client.spec.first_choice.first
     try:
         opening: Coroutine[Any, Any, LiveSession] | Exception = client.open(index)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -159,8 +163,10 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
         if not isinstance(error, Exception):
             raise
         return replace(look, failure=error)
-    listings: dict[int | None, ToolListing] = {**client.listings, None: shared}
-    secrets, outline = await asyncio.gather(_attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline()))
+    listings: dict[int | str | None, ToolListing] = {**client.listings, None: shared}
+    secrets, outline = await asyncio.gather(
+        _attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline(client.spec.first_choice))
+    )
     if isinstance(secrets, Exception):
         look = replace(look, secrets_failure=secrets)
     else:
@@ -169,6 +175,12 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
     if isinstance(outline, SpecError):
         opening.close()
         return replace(look, listings=listings)
+    if client.spec.training is not None and client.spec.evaluation is not None:
+        held_out = await _attempt(client.fetch_outline(client.spec.evaluation))
+        if isinstance(held_out, Exception):
+            look = replace(look, held_out_failure=held_out)
+        else:
+            look = replace(look, held_out=held_out)
     visit = await _attempt(_visit(opening, shared))
     if isinstance(visit, Exception):
         look = replace(look, session_failure=visit)

@@ -140,7 +140,7 @@ class ToolsReport:
 def make_report(
     factories: Mapping[str, type[EnvironmentAdapter | Any] | Exception],
     meta: type[MetaEnvironment] | None,
-    listings: Mapping[str, Mapping[int | None, ToolListing]],
+    listings: Mapping[str, Mapping[int | str | None, ToolListing]],
     presentation: Presentation,
 ) -> ToolsReport:
     """Set the tools of a mixture side by side.
@@ -226,7 +226,7 @@ def _told_apart(owners: list[ToolRow]) -> Iterator[str]:
         yield f"{', '.join(names)} and {', '.join(others)}: {'; '.join(told)}"
 
 
-def _drift(listings: Mapping[str, Mapping[int | None, ToolListing]]) -> Iterator[Drift]:
+def _drift(listings: Mapping[str, Mapping[int | str | None, ToolListing]]) -> Iterator[Drift]:
     union = "every task is shown it, in the form that is known first"
     for name, known in listings.items():
         for tool, words in drift_of(known).items():

@@ -71,7 +71,11 @@ def check_shares(mixture: Mixture) -> Iterator[Finding]:
 
 def _first_shares(mixture: Mixture) -> dict[str, float]:
     spec = mixture.curriculum
-    num_rows = {name: num for name, num in mixture.num_rows.items() if num}
+    num_rows = {
+        name: num
+        for name, num in mixture.num_rows.items()
+        if num and not getattr(mixture.specs[name], "evaluation_only", False)
+    }
     weights = {name: mixture.specs[name].sampling_weight or 1.0 for name in num_rows}
     shares = base_weights(spec, weights, num_rows)
     if spec.schedule is not None:

@@ -6,7 +6,7 @@ Flow: `run` → here, with what `looks` was answered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from multienv.checks.findings import Code, Finding, Severity, advised
 from multienv.checks.looks import Look, Mixture
@@ -19,9 +19,12 @@ from multienv.errors import (
     TaskIndexError,
     UnknownEnvironmentError,
 )
-from multienv.specs import TargetKind
+from multienv.sessions import Outline
+from multienv.specs import TargetKind, TaskChoice
 
-_CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
+Causes: TypeAlias = tuple[tuple[type[Exception], Code, str], ...]
+
+_CAUSES: Final[Causes] = (
     # The first that fits; subclasses come before what they are kinds of.
     (OrderError, Code.CLOSED, "Make a new MultiEnvSpec."),
     (AuthenticationError, Code.SERVER_REFUSES_KEY, "Give the environment's own key: EnvSpec(..., api_key=...)."),
@@ -30,6 +33,12 @@ _CAUSES: Final[tuple[tuple[type[Exception], Code, str], ...]] = (
     (SpecError, Code.DECLARATION_WRONG, "Correct the EnvSpec."),
     (ServerUnreachableError, Code.SERVER_UNREACHABLE, "Start the server, or correct the target."),
     (ServerError, Code.SERVER_ANSWERS_WRONGLY, "See the server's log; multienv.testing.check_environment says more."),
+)
+
+_CORRECT_EVALUATION: Final[Causes] = (
+    (TaskIndexError, Code.DECLARATION_WRONG, "Correct EnvSpec(eval_indices=...)."),
+    (SpecError, Code.DECLARATION_WRONG, "Correct EnvSpec(eval_split=...)."),
+    *_CAUSES,
 )
 
 _CORRECT_THE_CLASS: Final = "Correct the class; multienv.testing.check_environment says more."
@@ -45,17 +54,27 @@ def check_tasks(look: Look, _mixture: Mixture) -> Iterator[Finding]:
     """Say what of the declared tasks the server does not have."""
     if look.tasks_failure is not None:
         yield _why(look, look.tasks_failure)
-    declared, outline = look.spec.num_tasks, look.outline
-    if outline is not None and declared is not None and declared > outline.split_size:
+    if look.held_out_failure is not None:
+        yield _why(look, look.held_out_failure, _CORRECT_EVALUATION)
+    is_evaluation = look.spec.training is None
+    yield from _fewer(look, look.spec.first_choice, look.outline, is_evaluation=is_evaluation)
+    if look.spec.evaluation is not None:
+        yield from _fewer(look, look.spec.evaluation, look.held_out, is_evaluation=True)
+
+
+def _fewer(look: Look, choice: TaskChoice, outline: Outline | None, *, is_evaluation: bool) -> Iterator[Finding]:
+    if outline is not None and choice.num_tasks is not None and choice.num_tasks > outline.split_size:
+        option = "eval_num_tasks" if choice.num_tasks == look.spec.eval_num_tasks and is_evaluation else "num_tasks"
         yield look.finding(
             Severity.NOTE,
             Code.FEWER_TASKS,
-            f"num_tasks={declared}, and split {look.spec.split!r} has {outline.split_size}; it trains on all of them.",
+            f"{option}={choice.num_tasks}, and split {choice.split!r} has {outline.split_size}; it "
+            f"{'is evaluated' if is_evaluation else 'trains'} on all of them.",
         )
 
 
-def _why(look: Look, error: Exception) -> Finding:
-    for kind, code, fix in _CAUSES:
+def _why(look: Look, error: Exception, causes: Causes = _CAUSES) -> Finding:
+    for kind, code, fix in causes:
         if isinstance(error, kind):
             is_class = code is Code.SERVER_ANSWERS_WRONGLY and look.spec.kind is TargetKind.IN_PROCESS
             return look.finding(Severity.ERROR, code, *advised(error, _CORRECT_THE_CLASS if is_class else fix))
@@ -76,8 +95,8 @@ def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
         yield look.finding(
             Severity.ERROR,
             Code.SESSION_FAILED,
-            f"the session of task {look.index} in split {look.spec.split!r} failed, and its prompt was not looked at: "
-            f"{said}",
+            f"the session of task {look.index} in split {look.spec.first_choice.split!r} failed, and its prompt was "
+            f"not looked at: {said}",
             fix,
         )
 

@@ -28,13 +28,13 @@ class ForeignRows:
     Attributes:
         environment: Name of the environment.
         known: All environments of the mixture.
-        row: Gives the environment's own row of a task index.
+        row: Gives the environment's own row of a task index and a `task_id`, which may be None.
         instance_of: Gives the instance behind one of TRL's `environments`; None where the episode failed.
     """
 
     environment: str
     known: Sequence[str]
-    row: Callable[[int], Mapping[str, Any]]
+    row: Callable[[int, str | None], Mapping[str, Any]]
     instance_of: Callable[[Any], Any | None]
 
 
@@ -90,5 +90,6 @@ class _ForeignRoute(FunctionRoute):
                 "train on the spec's own train_dataset, or give your rows its columns",
                 environment=self.environment,
             )
-        own = [self._rows.row(int(indices[row])) for row in rows]
+        identities = batch.get(Column.TASK_ID) or [None] * len(indices)
+        own = [self._rows.row(int(indices[row]), identities[row]) for row in rows]
         return {key: [row[key] for row in own] for key in (own[0] if own else ()) if key not in _NOT_PASSED}

@@ -10,8 +10,8 @@ from multienv.router.foreign import ForeignAdapter, instance_of, make_foreign_fa
 from multienv.router.grading import grade_last_messages
 from multienv.router.groups import score_groups
 from multienv.router.instances import ForeignInstances
-from multienv.router.presentation import Presentation
-from multienv.router.routes import Route
+from multienv.router.presentation import Presentation, check_policy
+from multienv.router.routes import Route, task_key
 from multienv.router.spelling import reserved_texts
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "MetaEnvironment",
     "Presentation",
     "Route",
+    "check_policy",
     "grade_last_messages",
     "instance_of",
     "make_factory",
@@ -29,4 +30,5 @@ __all__ = [
     "owns_reward",
     "reserved_texts",
     "score_groups",
+    "task_key",
 ]

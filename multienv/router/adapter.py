@@ -11,13 +11,12 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from multienv.errors import RoutingError
 from multienv.router.play import Play
 from multienv.router.presentation import Content
-from multienv.router.routes import Route, RoutedSession
+from multienv.router.routes import Route, RoutedSession, task_key
 from multienv.router.toolbox import Toolbox
 from multienv.sessions import session_loop
-from multienv.types import Column, Episode, JSONObject
+from multienv.types import Episode, JSONObject, TaskKey
 
 
 class EnvironmentAdapter:
@@ -34,7 +33,7 @@ class EnvironmentAdapter:
 
     def __init__(self) -> None:
         self._play = Play(self._route, "")
-        self._ahead: tuple[int, Future[Content]] | None = None
+        self._ahead: tuple[TaskKey, Future[Content]] | None = None
         self._resetting: asyncio.Task[Any] | None = None
         self._pid = os.getpid()
 
@@ -44,7 +43,7 @@ class EnvironmentAdapter:
         A session that cannot be opened fails the episode, not the run: the rollout goes unscored.
 
         Args:
-            **row: The row's columns, of which `task_index` is read.
+            **row: The row's columns, of which `task_index` is read, and the split in `task_id`.
 
         Returns:
             The environment's prompt, which TRL appends to the row's last message: a text, or content blocks where there
@@ -54,10 +53,10 @@ class EnvironmentAdapter:
             RoutingError: The row has no task index, or belongs to another environment.
             SessionLimitError: More sessions would be open than `limits.max_sessions` allows.
         """
-        index = self._task_index(row)
+        key = self._task_key(row)
         if self._pid != os.getpid():  # in a forked child, the session and its loop are the parent's
             self._pid, self._play, self._ahead, self._resetting = os.getpid(), Play(self._route, ""), None, None
-        if self._ahead is None or self._ahead[0] != index:
+        if self._ahead is None or self._ahead[0] != key:
             self._start_reset(row)
         assert self._ahead is not None  # noqa: S101 - set by the line above
         (_, future), self._ahead = self._ahead, None
@@ -65,15 +64,15 @@ class EnvironmentAdapter:
 
     def _start_reset(self, row: JSONObject) -> None:
         """Start the reset that `reset` will wait for, so that many can run at once."""
-        index = self._task_index(row)
-        self._ahead = index, session_loop().submit(self._reset(index, self._route.open(index)))
+        key = self._task_key(row)
+        self._ahead = key, session_loop().submit(self._reset(key, self._route.open(key)))
 
-    async def _reset(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
+    async def _reset(self, key: TaskKey, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
         try:
             await self._stop_resetting()
             self._resetting = asyncio.current_task()
             await self._close_session()
-            return await self._open(index, opening)
+            return await self._open(key, opening)
         finally:
             opening.close()  # it may never have begun
 
@@ -84,8 +83,8 @@ class EnvironmentAdapter:
             resetting.cancel()  # asyncio drops a cancellation that comes together with a result, so more than once
             await asyncio.wait({resetting}, timeout=1)
 
-    async def _open(self, index: int, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
-        self._play = Play(self._route, self._route.task_id(index))
+    async def _open(self, key: TaskKey, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
+        self._play = Play(self._route, self._route.task_id(key))
         return await self._play.open(opening)
 
     def _opened_conversation(self) -> list[JSONObject]:
@@ -131,22 +130,8 @@ class EnvironmentAdapter:
         task = episode.task_id or f"{self._route.name} before reset"
         return f"<{task} {episode.status} steps={len(episode.steps)} reward={self.reward}>"
 
-    def _task_index(self, row: JSONObject) -> int:
-        named = row.get(Column.ENVIRONMENT, self._route.name)
-        if named != self._route.name:
-            raise RoutingError(
-                f"a row of environment {named!r} reached the adapter of {self._route.name!r}; let TRL route, or the "
-                "meta environment",
-                environment=self._route.name,
-            )
-        index: Any = row.get(Column.TASK_INDEX)
-        if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) < 0:
-            raise RoutingError(
-                f"a row of environment {self._route.name!r} has task_index={index!r}; accepted: an int from 0. Train "
-                "on the spec's own train_dataset, or give your rows its columns",
-                environment=self._route.name,
-            )
-        return int(index)
+    def _task_key(self, row: JSONObject) -> TaskKey:
+        return task_key(row, self._route.name, self._route.split)
 
     async def _call_shown(self, name: str, arguments: Mapping[str, Any]) -> Content:
         """Call a tool by the name it is shown under in its own schema; see `Play.call_shown`."""

@@ -16,8 +16,10 @@ from typing import Any, ClassVar, Final
 from multienv.errors import OrderError, RoutingError, SpecError
 from multienv.router.instances import ForeignInstances, Held, closer_name
 from multienv.router.play import FAILED_OUTPUT, FAILED_PROMPT
+from multienv.router.routes import task_key
 from multienv.specs import ForeignSpec
-from multienv.types import Column, JSONObject, ToolCallError
+from multienv.specs.foreign import EVAL_SPLIT, TRAIN_SPLIT
+from multienv.types import JSONObject, ToolCallError
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class ForeignAdapter:
         An exception fails the episode, not the run: the rollout goes unscored.
 
         Args:
-            **row: The mixture's row, of which `task_index` is read.
+            **row: The mixture's row, of which `task_index` is read, and the split in `task_id`.
 
         Returns:
             What the instance returned: None, a string or content blocks.
@@ -87,15 +89,19 @@ class ForeignAdapter:
         return f"<{self.environment} {'failed' if self._failure is not None else 'foreign'}>"
 
     def _own_row(self, row: JSONObject) -> JSONObject:
-        index: Any = row.get(Column.TASK_INDEX)
-        size = self._spec.num_rows
-        if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= int(index) < size:
+        key = task_key(row, self.environment, TRAIN_SPLIT)
+        split, index = key.split, key.index
+        sizes = {TRAIN_SPLIT: self._spec.num_rows}
+        if self._spec.eval_dataset is not None:
+            sizes[EVAL_SPLIT] = len(self._spec.eval_dataset)
+        if index >= sizes.get(split, 0):
+            accepted = " or ".join(f"an int from 0 to {size - 1} in split {name!r}" for name, size in sizes.items())
             raise RoutingError(
-                f"a row of environment {self.environment!r} has task_index={index!r}; accepted: an int from 0 to "
-                f"{size - 1}. Train on the spec's own train_dataset, or give your rows its columns",
+                f"a row of environment {self.environment!r} has task_index={index} in split {split!r}; accepted: "
+                f"{accepted}. Train on the spec's own train_dataset, or give your rows its columns",
                 environment=self.environment,
             )
-        return self._spec.row(int(index))
+        return self._spec.row(index) if split == TRAIN_SPLIT else self._spec.eval_row(index)
 
     def _in_use(self, tool: str) -> Any:
         if self._held is None or self._held.instance is None:

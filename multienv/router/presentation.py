@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from multienv.errors import SpecError
 from multienv.router.spelling import Spelling
 from multienv.router.toolbox import Toolbox
 from multienv.types import Image, JSONObject, Message, Parts, ToolSpec
@@ -206,6 +207,20 @@ def _decoded(image: Image) -> Any:
     shown = upright.convert("RGB")
     factor = -(-_LEAST_SIDE // min(shown.size))
     return shown if factor == 1 else shown.resize((shown.width * factor, shown.height * factor), pillow.Resampling.BOX)
+
+
+def check_policy(processing_class: Any) -> None:
+    """Check that something renders a policy's prompts.
+
+    Raises:
+        SpecError: It is no tokenizer and no processor, such as the name of one.
+    """
+    if not hasattr(processing_class, "apply_chat_template"):
+        shown = repr(processing_class) if isinstance(processing_class, str) else type(processing_class).__name__
+        raise SpecError(
+            f"present_to got {shown}, which has no apply_chat_template; accepted: the policy's tokenizer or "
+            "processor. Load it first, as in spec.present_to(AutoTokenizer.from_pretrained('Qwen/Qwen3-4B'))"
+        )
 
 
 def shortened(text: str, max_chars: int | None) -> str:

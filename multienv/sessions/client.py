@@ -18,11 +18,11 @@ from multienv.errors import MultiEnvError, OrderError
 from multienv.sessions.ledger import Ledger, LiveSession, termination, time_is_up
 from multienv.sessions.loop import session_loop, within
 from multienv.sessions.opening import Opener
-from multienv.sessions.protocol import Source
+from multienv.sessions.protocol import Catalogue, Source
 from multienv.sessions.tasks import Outline, read_outline, read_tasks
 from multienv.sessions.toolsets import asks_sessions
-from multienv.specs import EnvSpec, TargetKind, TaskSet, server_identity
-from multienv.types import Task, ToolListing
+from multienv.specs import EnvSpec, TargetKind, TaskChoice, TaskSet, server_identity
+from multienv.types import Task, TaskKey, ToolListing
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class EnvironmentClient:
     Attributes:
         takes_messages: True for prompts as conversations, where the environment has them.
         listings: What has been learnt about its tools: under None what all tasks share, and one task's listing for each
-            other set of tools that was met.
+            other set of tools that was met: under its index, or `split/index` in another split than the first declared.
 
     Args:
         name: Name of the environment in the mixture.
@@ -67,12 +67,12 @@ class EnvironmentClient:
         self._ledger = ledger
         self.share_among(num_ranks)
         self.takes_messages = False
-        self.listings: dict[int | None, ToolListing] = {}
+        self.listings: dict[int | str | None, ToolListing] = {}
         self._declared_source = source
         self._source: Source | None = None
         self._connected_source: Source | None = None
         self._connecting = asyncio.Lock()
-        self._ahead: dict[int, deque[asyncio.Task[LiveSession]]] = {}
+        self._ahead: dict[TaskKey, deque[asyncio.Task[LiveSession]]] = {}
         self._is_closed = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -131,28 +131,31 @@ class EnvironmentClient:
             self._ledger = self._ledger.after_fork()
             self.share_among(self._num_ranks)
 
-    async def fetch_tasks(self) -> tuple[list[Task], TaskSet]:
-        """Fetch the declared tasks, in the declared order, and what they are called on their server.
+    async def fetch_tasks(self, choice: TaskChoice) -> tuple[list[Task], TaskSet]:
+        """Fetch chosen tasks, in the chosen order, and what they are called on their server.
+
+        Args:
+            choice: Which tasks; what is to be excluded of them is among them.
 
         Raises:
             SpecError: The declaration does not fit the server: split, index, empty list.
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
         source = await self._connected()
-        tasks = await self._in_time(self._read_catalogue(source, read_tasks))
+        tasks = await self._in_time(self._read_catalogue(source, read_tasks, choice))
         indices = frozenset(task.index for task in tasks)
         server = server_identity(self.spec.target)
-        return tasks, TaskSet(self.name, server, source.environment, self.spec.split, indices)
+        return tasks, TaskSet(self.name, server, source.environment, choice.split, indices)
 
-    async def fetch_outline(self) -> Outline:
-        """Fetch how many tasks there are, and the first declared one.
+    async def fetch_outline(self, choice: TaskChoice) -> Outline:
+        """Fetch how many tasks are chosen, and the first of them.
 
         Raises:
             SpecError: The declaration does not fit the server: split, index, empty list.
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
         source = await self._connected()
-        return await self._in_time(self._read_catalogue(source, read_outline))
+        return await self._in_time(self._read_catalogue(source, read_outline, choice))
 
     async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
         seconds = self.spec.limits.open_timeout_s
@@ -161,11 +164,12 @@ class EnvironmentClient:
         except TimeoutError:
             raise time_is_up(self.name, "no answer", seconds, "open_timeout_s") from None
 
-    async def _read_catalogue(self, source: Source, read: Callable[..., Coroutine[Any, Any, T]]) -> T:
-        spec = self.spec
+    async def _read_catalogue(
+        self, source: Source, read: Callable[[Catalogue, TaskChoice], Coroutine[Any, Any, T]], choice: TaskChoice
+    ) -> T:
         try:
             async with source.catalogue() as catalogue:
-                return await read(catalogue, spec.split, num_tasks=spec.num_tasks, indices=spec.indices)
+                return await read(catalogue, choice)
         except MultiEnvError as error:
             if error.environment is not None:
                 raise
@@ -243,7 +247,8 @@ class EnvironmentClient:
     def _probe_indices(self) -> Sequence[int]:
         if self.spec.task_tools_discovery_index is not None:
             return [self.spec.task_tools_discovery_index]
-        distinct = sorted(set(self.spec.indices or (0,)))
+        choice = self.spec.first_choice
+        distinct = sorted(set(choice.indices or ()) - choice.excluded_indices) or [choice.first]
         if len(distinct) <= MAX_PROBES:
             return distinct
         logger.warning(
@@ -256,49 +261,54 @@ class EnvironmentClient:
         return [distinct[i * (len(distinct) - 1) // (MAX_PROBES - 1)] for i in range(MAX_PROBES)]
 
     async def _probe_tools(self, source: Source, index: int) -> ToolListing:
-        live = await self._ledger.open(self.name, source, self.spec.limits, split=self.spec.split, index=index)
+        split = self.spec.first_choice.split
+        live = await self._ledger.open(self.name, source, self.spec.limits, split=split, index=index)
         try:
             return await live.list_tools()
         finally:
             await live.close()
 
-    def open(self, index: int) -> Coroutine[Any, Any, LiveSession]:
+    def open(self, task: TaskKey | int) -> Coroutine[Any, Any, LiveSession]:
         """Make the coroutine that opens a session for one task, its prompt fetched; it runs on the session loop.
 
         Args:
-            index: Task index within the split.
+            task: The task; an index alone is one of the split that the environment trains on.
 
         Raises:
             OrderError: The mixture was closed. The coroutine raises what `connect` and `Opener.open` do.
         """
         self.prepare()
         termination.install()
-        return self._open(index)
+        return self._open(self._key(task))
 
-    async def _open(self, index: int) -> LiveSession:
-        if ahead := self._ahead.get(index):
+    def _key(self, task: TaskKey | int) -> TaskKey:
+        return task if isinstance(task, TaskKey) else TaskKey(self.spec.first_choice.split, task)
+
+    async def _open(self, key: TaskKey) -> LiveSession:
+        if ahead := self._ahead.get(key):
             return await ahead.popleft()
-        return await self._open_anew(index)
+        return await self._open_anew(key)
 
-    async def _open_anew(self, index: int) -> LiveSession:
+    async def _open_anew(self, key: TaskKey) -> LiveSession:
         self.opener.takes_messages = self.takes_messages and any(
             listing.has_messages for listing in self.listings.values()
         )
-        live = await self.opener.open(await self._connected(), index)
+        live = await self.opener.open(await self._connected(), key)
         is_new = live.listing is not None and live.listing not in self.listings.values()
         if live.listing is not None and is_new and len(self.listings) < _MOST_LISTINGS:
-            self.listings[index] = live.listing
+            is_first_split = key.split == self.spec.first_choice.split
+            self.listings[key.index if is_first_split else f"{key.split}/{key.index}"] = live.listing
         return live
 
-    def open_ahead(self, index: int) -> None:
+    def open_ahead(self, task: TaskKey | int) -> None:
         """Start opening a session that the next `open` for this task will get."""
         self.prepare()
-        session_loop().loop.call_soon_threadsafe(self._start_ahead, index)
+        session_loop().loop.call_soon_threadsafe(self._start_ahead, self._key(task))
 
-    def _start_ahead(self, index: int) -> None:
-        task = asyncio.get_running_loop().create_task(self._open_anew(index))
+    def _start_ahead(self, key: TaskKey) -> None:
+        task = asyncio.get_running_loop().create_task(self._open_anew(key))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever takes it, if anyone
-        self._ahead.setdefault(index, deque()).append(task)
+        self._ahead.setdefault(key, deque()).append(task)
 
     def share_among(self, num_ranks: int) -> None:
         """Keep one process's share of the environment's limits; before the first session."""

@@ -19,6 +19,7 @@ from multienv.sessions.retries import retrying
 from multienv.sessions.slots import Slots, share
 from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec
+from multienv.types import TaskKey
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,12 @@ class Opener:
         period_s = num_ranks / limits.starts_per_s if limits.starts_per_s else None
         self._throttle = None if period_s is None else Throttler(rate_limit=1, period=period_s)
 
-    async def open(self, source: Source, index: int) -> LiveSession:
+    async def open(self, source: Source, key: TaskKey) -> LiveSession:
         """Open a session and fetch its prompt, trying again with a fresh session where that can help.
 
         Args:
             source: Where to open it.
-            index: Task index within the split.
+            key: The task.
 
         Raises:
             CircuitOpenError: The environment is left alone for now.
@@ -69,7 +70,7 @@ class Opener:
         live: LiveSession | None = None
         tries = retrying(self._spec.limits.max_retries)
         try:
-            opened: LiveSession = await tries(self._try, source, index)
+            opened: LiveSession = await tries(self._try, source, key)
             live = opened
         except ServerError as error:
             error.num_tries = tries.statistics["attempt_number"]
@@ -84,13 +85,13 @@ class Opener:
         opened.watch(self.breaker, slots)
         return opened
 
-    async def _try(self, source: Source, index: int) -> LiveSession:
+    async def _try(self, source: Source, key: TaskKey) -> LiveSession:
         async with self._starts:
             if self._throttle is not None:
                 await self._throttle.acquire()  # before the mixture's own gate, where others would wait behind it
             async with self._ledger.starts:
                 limits = self._spec.limits
-                live = await self._ledger.open(self.name, source, limits, split=self._spec.split, index=index)
+                live = await self._ledger.open(self.name, source, limits, split=key.split, index=key.index)
                 try:
                     await self._fetch(live)
                 except BaseException:

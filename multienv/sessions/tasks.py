@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from multienv.errors import EmptyTaskListError, ProtocolError, TaskIndexError, UnknownSplitError, nearest
 from multienv.sessions.protocol import Catalogue
+from multienv.specs import TaskChoice, check_excluded_indices
 from multienv.types import Task
 
 RANGE_LENGTH = 1_000
@@ -20,12 +21,12 @@ GAP_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a few short requests say of the declared tasks.
+    """What a few short requests say of the chosen tasks.
 
     Attributes:
         split_size: Number of tasks of the split.
-        num_rows: Number of declared tasks.
-        first: The first declared task.
+        num_rows: Number of chosen tasks.
+        first: The first of them.
     """
 
     split_size: int
@@ -33,28 +34,25 @@ class Outline:
     first: Task
 
 
-async def read_outline(
-    catalogue: Catalogue, split: str, *, num_tasks: int | None, indices: Sequence[int] | None
-) -> Outline:
-    """Read how many tasks there are, and the first declared one.
+async def read_outline(catalogue: Catalogue, choice: TaskChoice) -> Outline:
+    """Read how many tasks are chosen, and the first of them; of what is excluded, indices only are left out.
 
     Args and errors are those of `read_tasks`.
     """
-    wanted, split_size = await _choose(catalogue, split, num_tasks=num_tasks, indices=indices)
-    specs = await _read_specs(catalogue, split, wanted[:1])
-    return Outline(split_size, len(wanted), Task(wanted[0], specs[wanted[0]]))
+    wanted, split_size = await _choose(catalogue, choice)
+    check_excluded_indices(choice, set(wanted))
+    left = [index for index in wanted if index not in choice.excluded_indices]
+    first = left[0] if left else wanted[0]
+    specs = await _read_specs(catalogue, choice.split, [first])
+    return Outline(split_size, len(left), Task(first, specs[first]))
 
 
-async def read_tasks(
-    catalogue: Catalogue, split: str, *, num_tasks: int | None, indices: Sequence[int] | None
-) -> list[Task]:
-    """Read the declared tasks of a split.
+async def read_tasks(catalogue: Catalogue, choice: TaskChoice) -> list[Task]:
+    """Read the chosen tasks of a split, in the chosen order, repetitions kept; excluded ones are read too.
 
     Args:
         catalogue: Where to read from.
-        split: Name of the split.
-        num_tasks: The first so many; None for all, unless `indices` are given.
-        indices: These, in this order, repetitions kept.
+        choice: Which tasks.
 
     Raises:
         UnknownSplitError: There is no such split.
@@ -62,24 +60,26 @@ async def read_tasks(
         TaskIndexError: An index lies outside the split.
         ProtocolError: The server sends another number of tasks than it was asked for.
     """
-    wanted, _ = await _choose(catalogue, split, num_tasks=num_tasks, indices=indices)
-    specs = await _read_specs(catalogue, split, wanted)
+    wanted, _ = await _choose(catalogue, choice)
+    specs = await _read_specs(catalogue, choice.split, wanted)
     return [Task(index, specs[index]) for index in wanted]
 
 
-async def _choose(
-    catalogue: Catalogue, split: str, *, num_tasks: int | None, indices: Sequence[int] | None
-) -> tuple[list[int], int]:
-    """Return the declared indices, and how many the split has."""
+async def _choose(catalogue: Catalogue, choice: TaskChoice) -> tuple[list[int], int]:
+    """Return the chosen indices, and how many the split has."""
+    split = choice.split
     splits = await catalogue.list_splits()
     if split not in splits:
         raise UnknownSplitError(
-            f"unknown split {split!r}{nearest(split, splits)}; known: {', '.join(splits) or 'none'}; set split="
+            f"unknown split {split!r}{nearest(split, splits)}; known: {', '.join(splits) or 'none'}; "
+            f"set {choice.split_option}="
         )
     total = await catalogue.num_tasks(split)
     if total < 1:
-        raise EmptyTaskListError(f"split {split!r} has no tasks; known splits: {', '.join(splits)}; set split=")
-    wanted = list(range(min(total, num_tasks or total))) if indices is None else list(indices)
+        raise EmptyTaskListError(
+            f"split {split!r} has no tasks; known splits: {', '.join(splits)}; set {choice.split_option}="
+        )
+    wanted = list(choice.indices if choice.indices is not None else range(min(total, choice.num_tasks or total)))
     if (largest := max(wanted)) >= total:
         raise TaskIndexError(
             f"task index {largest} lies outside split {split!r}, which has {total} tasks; accepted: 0 to {total - 1}"

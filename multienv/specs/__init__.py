@@ -3,11 +3,12 @@
 Flow: user → here → `meta`.
 """
 
+from multienv.specs.choice import TaskChoice, check_excluded_indices, is_excluded, left_over
 from multienv.specs.curriculum import Adaptive, CurriculumSpec, Schedule, Stage, declare_curriculum
 from multienv.specs.environment import EnvSpec, RewardFunction, Secret
 from multienv.specs.foreign import ForeignSpec
 from multienv.specs.limits import Limits
-from multienv.specs.mixture import TaskSet, check_disjoint, declare
+from multienv.specs.mixture import TaskSet, check_disjoint, check_held_out, declare
 from multienv.specs.reward import Reduction, RewardSpec
 from multienv.specs.target import TargetKind, server_identity
 from multienv.specs.task_rules import TaskRules
@@ -25,10 +26,15 @@ __all__ = [
     "Secret",
     "Stage",
     "TargetKind",
+    "TaskChoice",
     "TaskRules",
     "TaskSet",
     "check_disjoint",
+    "check_excluded_indices",
+    "check_held_out",
     "declare",
     "declare_curriculum",
+    "is_excluded",
+    "left_over",
     "server_identity",
 ]

@@ -5,6 +5,7 @@ Flow: user → `EnvSpec` → `MultiEnvSpec`, which hands it to `sessions` (where
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from pydantic import (
 )
 
 from multienv.errors import SpecError
+from multienv.specs.choice import TaskChoice, check_choices, exclusions
 from multienv.specs.curriculum import check_sampling_weight
 from multienv.specs.limits import Limits, sentence
 from multienv.specs.reward import RewardSpec
@@ -42,21 +44,22 @@ _SECRET_FORMS = {
 }
 
 
-def _indices(value: Any) -> Any:
+def _indices(option: str, value: Any) -> Any:
     if value is None:
         return None
+    accepted = "accepted: [0, 5, 13] or range(50, 100)"
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise SpecError(f"indices={value!r} is no sequence of ints; accepted: [0, 5, 13] or range(50, 100)")
+        raise SpecError(f"{option}={value!r} is no sequence of ints; {accepted}")
     indices = []
     for item in value:
         if isinstance(item, bool) or not hasattr(item, "__index__"):
-            raise SpecError(f"indices holds {item!r}, which is no int; accepted: [0, 5, 13] or range(50, 100)")
+            raise SpecError(f"{option} holds {item!r}, which is no int; {accepted}")
         index = operator.index(item)
         if index < 0:
-            raise SpecError(f"indices holds {index}; a task index starts at 0, count from the end yourself")
+            raise SpecError(f"{option} holds {index}; a task index starts at 0, count from the end yourself")
         indices.append(index)
     if not indices:
-        raise SpecError("indices is empty; name at least one task, or leave indices out to train on all of them")
+        raise SpecError(f"{option} is empty; name at least one task, or leave {option} out for all of them")
     return tuple(indices)
 
 
@@ -94,6 +97,13 @@ class EnvSpec(BaseModel):
         num_tasks: Train on the first so many tasks of the split; None for all of them.
         split: The split to draw tasks from.
         indices: Train on these task indices, any sequence of ints; excludes `num_tasks`.
+        exclude: Leave these out of the training, of the tasks chosen so far: task indices, and strings, each the
+            `task_id` of a row or the value of a task spec's own `id`, `task_id`, `instance_id` or `name`.
+        eval_split: The split to evaluate on; None for `split`, of which `eval_indices` are then kept from the training.
+        eval_num_tasks: Evaluate on the first so many tasks of the split; None for all of them.
+        eval_indices: Evaluate on these task indices; excludes `eval_num_tasks`.
+        evaluation_only: Train on none of its tasks. Without an `eval_` option, `split`, `num_tasks` and `indices` say
+            what is evaluated.
         api_key: Key for the target's own host. Default for catalogue names: the variable `OPENREWARD_API_KEY`.
         secrets: Secrets of the session, by name; a value may be `(value, [allowed domains])`. For catalogue targets
             without `secrets` the key is forwarded as the secret `api_key`, as TRL does.
@@ -133,7 +143,12 @@ class EnvSpec(BaseModel):
     target: Annotated[str | type, BeforeValidator(check_target)]
     num_tasks: Annotated[int, Field(ge=1, strict=True)] | None = None
     split: Annotated[str, Field(min_length=1)] = "train"
-    indices: Annotated[tuple[int, ...] | None, BeforeValidator(_indices)] = None
+    indices: Annotated[tuple[int, ...] | None, BeforeValidator(functools.partial(_indices, "indices"))] = None
+    exclude: Annotated[tuple[int | str, ...], BeforeValidator(exclusions)] = ()
+    eval_split: Annotated[str, Field(min_length=1)] | None = None
+    eval_num_tasks: Annotated[int, Field(ge=1, strict=True)] | None = None
+    eval_indices: Annotated[tuple[int, ...] | None, BeforeValidator(functools.partial(_indices, "eval_indices"))] = None
+    evaluation_only: StrictBool = False
     api_key: SecretStr | None = None
     secrets: Mapping[str, Secret] | None = None
     env_name: Annotated[str, Field(min_length=1)] | None = None
@@ -185,11 +200,33 @@ class EnvSpec(BaseModel):
                 f"num_tasks={self.num_tasks} and indices exclude each other; give num_tasks for the first tasks of "
                 "the split, or indices for chosen ones"
             )
+        check_choices(self)
         if self.kind is TargetKind.IN_PROCESS:
             for option in ("api_key", "env_name", "variant", "env_overrides"):
                 if getattr(self, option) is not None:
                     raise ValueError(f"{option} is for servers; an Environment class runs in this process without one")
         return self
+
+    @property
+    def training(self) -> TaskChoice | None:
+        """The tasks it trains on; None for an environment that is evaluated only."""
+        return None if self.evaluation_only else TaskChoice(self.split, self.num_tasks, self.indices, self.exclude)
+
+    @property
+    def evaluation(self) -> TaskChoice | None:
+        """The tasks it is evaluated on; None for an environment that is not evaluated."""
+        option = "split" if self.eval_split is None else "eval_split"
+        chosen = TaskChoice(self.eval_split or self.split, self.eval_num_tasks, self.eval_indices, split_option=option)
+        if (self.eval_split, self.eval_num_tasks, self.eval_indices) != (None, None, None):
+            return chosen
+        return TaskChoice(self.split, self.num_tasks, self.indices) if self.evaluation_only else None
+
+    @property
+    def first_choice(self) -> TaskChoice:
+        """The tasks it trains on, or else is evaluated on: those by which it is looked at before a run."""
+        chosen = self.training or self.evaluation
+        assert chosen is not None  # noqa: S101 - an environment that does not train is evaluated
+        return chosen
 
     @property
     def served_name(self) -> str:

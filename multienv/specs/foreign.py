@@ -23,6 +23,11 @@ _MISSING: Final = object()
 _NO_RULES: Final = TaskRules()
 _IMAGES: Final = ("image", "images")
 
+TRAIN_SPLIT: Final = "train"
+"""The split in the `task_id` of foreign rows, which have none of their own."""
+EVAL_SPLIT: Final = "eval"
+"""The same for rows to evaluate on."""
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ForeignSpec:
@@ -35,6 +40,7 @@ class ForeignSpec:
         environment_factory: A TRL environment class, or a callable without arguments that makes an instance. May be
             given by position.
         train_dataset: Its rows, a map-style `datasets.Dataset`; None if the environment owns its data.
+        eval_dataset: Rows of its own to evaluate on, a map-style `datasets.Dataset`; None for no evaluation.
         num_tasks: Without a dataset: how many rows with an empty prompt to train on; 1 by default.
         reward_funcs: Its TRL reward functions; each sees this environment's rows, columns and instances only. One alone
             is logged under the environment's name.
@@ -63,6 +69,7 @@ class ForeignSpec:
     environment_factory: Callable[[], Any]
     _: KW_ONLY
     train_dataset: Any = None
+    eval_dataset: Any = None
     num_tasks: int | None = None
     reward_funcs: Any = ()
     reward_weight: float = 1.0
@@ -74,6 +81,7 @@ class ForeignSpec:
         """Check the options."""
         _check_factory(self.environment_factory)
         _check_dataset(self.train_dataset)
+        _check_dataset(self.eval_dataset, "eval_dataset")
         _check_num_tasks(self.num_tasks, has_dataset=self.train_dataset is not None)
         object.__setattr__(self, "reward_funcs", _functions(self.reward_funcs))
         weight: Any = self.reward_weight
@@ -97,16 +105,21 @@ class ForeignSpec:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns of its own rows."""
-        return ("prompt",) if self.train_dataset is None else tuple(self.train_dataset.column_names)
+        """The columns of its own rows, those to evaluate on included."""
+        own = ("prompt",) if self.train_dataset is None else self.train_dataset.column_names
+        return tuple(dict.fromkeys([*own, *(() if self.eval_dataset is None else self.eval_dataset.column_names)]))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all of its own rows, in order."""
+        """Return all of its own rows to train on, in order."""
         return (
             [self.row(index) for index in range(self.num_rows)]
             if self.train_dataset is None
             else [dict(row) for row in self.train_dataset]
         )
+
+    def eval_row(self, index: int) -> dict[str, Any]:
+        """Return one of its own rows to evaluate on."""
+        return dict(self.eval_dataset[index])
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one of its own rows, as its `reset` and its reward functions get it.
@@ -214,27 +227,27 @@ def _check_factory(factory: Any) -> None:
         pass
 
 
-def _check_dataset(dataset: Any) -> None:
+def _check_dataset(dataset: Any, option: str = "train_dataset") -> None:
     if dataset is None:
         return
     kinds = {base.__name__ for base in type(dataset).__mro__ if base.__module__.partition(".")[0] == "datasets"}
     if "IterableDataset" in kinds:
         raise SpecError(
-            "train_dataset is streaming; accepted: a map-style dataset. Load it with streaming=False, or keep its "
-            "first rows with Dataset.from_list(list(train_dataset.take(1000)))"
+            f"{option} is streaming; accepted: a map-style dataset. Load it with streaming=False, or keep its first "
+            f"rows with Dataset.from_list(list({option}.take(1000)))"
         )
     if "DatasetDict" in kinds:
-        raise SpecError(f"train_dataset has the splits {', '.join(dataset)}; choose one, as in train_dataset['train']")
+        raise SpecError(f"{option} has the splits {', '.join(dataset)}; choose one, as in {option}['train']")
     if "Dataset" not in kinds:
         raise SpecError(
-            f"train_dataset is of type {type(dataset).__name__}; accepted: a datasets.Dataset, or None if the "
+            f"{option} is of type {type(dataset).__name__}; accepted: a datasets.Dataset, or None if the "
             "environment owns its data. Make one with Dataset.from_list(rows)"
         )
     if not len(dataset):
-        raise SpecError("train_dataset has no rows; give it one, or leave it out if the environment owns its data")
+        raise SpecError(f"{option} has no rows; give it one, or leave it out if the environment owns its data")
     if images := [name for name in _IMAGES if name in dataset.column_names]:
         raise SpecError(
-            f"train_dataset has the column {images[0]!r}, which would make every row of a batch multimodal in TRL; "
+            f"{option} has the column {images[0]!r}, which would make every row of a batch multimodal in TRL; "
             "rename it, and let the environment return images as content blocks from reset or a tool"
         )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from multienv.errors import OverlappingTasksError, SpecError
+from multienv.specs.choice import TaskChoice
 from multienv.specs.environment import EnvSpec
 from multienv.specs.foreign import ForeignSpec, as_foreign_spec
 from multienv.specs.target import has_reset, is_environment_class, server_identity
@@ -34,7 +35,7 @@ _OPEN_REWARD_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """The tasks one environment of the mixture trains on.
+    """The tasks one environment of the mixture trains on, or is evaluated on.
 
     Attributes:
         name: The environment's name in the mixture.
@@ -62,7 +63,8 @@ def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec | ForeignSpec]
 
     Raises:
         SpecError: No environments, a bad or reserved or duplicate name, a value of another kind.
-        OverlappingTasksError: Two entries declare the same tasks of the same server.
+        OverlappingTasksError: Two entries declare the same tasks of the same server, or one is evaluated on what one
+            trains on.
     """
     if not isinstance(environments, Mapping):
         raise SpecError(
@@ -73,7 +75,15 @@ def declare(environments: Mapping[str, Any]) -> dict[str, EnvSpec | ForeignSpec]
         raise SpecError('environments is empty; name at least one, as in {"seta": EnvSpec("Eigent/SETA")}')
     check_names(environments)
     declared = {name: as_spec(name, value) for name, value in environments.items()}
-    check_disjoint(_declared_tasks(name, spec) for name, spec in declared.items() if isinstance(spec, EnvSpec))
+    own = {name: spec for name, spec in declared.items() if isinstance(spec, EnvSpec)}
+    # What is excluded by an id is known once the servers have been asked.
+    chosen = ((name, spec, spec.training) for name, spec in own.items() if not spec.exclude)
+    training = [_declared_tasks(name, spec, choice) for name, spec, choice in chosen if choice is not None]
+    check_disjoint(training)
+    evaluation = ((name, spec, spec.evaluation) for name, spec in own.items())
+    check_held_out(
+        training, [_declared_tasks(name, spec, choice) for name, spec, choice in evaluation if choice is not None]
+    )
     return declared
 
 
@@ -161,12 +171,12 @@ def _is_open_reward_spec(value: object) -> bool:
     )
 
 
-def _declared_tasks(name: str, spec: EnvSpec) -> TaskSet:
-    if spec.indices is not None:
-        indices: range | frozenset[int] = frozenset(spec.indices)
+def _declared_tasks(name: str, spec: EnvSpec, choice: TaskChoice) -> TaskSet:
+    if choice.indices is not None:
+        indices: range | frozenset[int] = frozenset(choice.indices)
     else:
-        indices = range(spec.num_tasks if spec.num_tasks is not None else 2**62)
-    return TaskSet(name, server_identity(spec.target), spec.served_name, spec.split, indices)
+        indices = range(choice.num_tasks if choice.num_tasks is not None else 2**62)
+    return TaskSet(name, server_identity(spec.target), spec.served_name, choice.split, indices)
 
 
 def check_disjoint(task_sets: Iterable[TaskSet]) -> None:
@@ -176,9 +186,7 @@ def check_disjoint(task_sets: Iterable[TaskSet]) -> None:
         OverlappingTasksError: Two of them share a server, an environment, a split and an index.
     """
     for one, other in combinations(task_sets, 2):
-        if (one.server, one.environment, one.split) != (other.server, other.environment, other.split):
-            continue
-        if (shared := _first_shared(one.indices, other.indices)) is not None:
+        if (shared := _first_shared(one, other)) is not None:
             raise OverlappingTasksError(
                 f"environments {one.name!r} and {other.name!r} both hold task {shared} of split {one.split!r} at "
                 f"{one.server}; accepted: disjoint indices, different splits, or different environments of the "
@@ -187,8 +195,30 @@ def check_disjoint(task_sets: Iterable[TaskSet]) -> None:
             )
 
 
-def _first_shared(one: range | frozenset[int], other: range | frozenset[int]) -> int | None:
-    if isinstance(one, range) and isinstance(other, range):
-        return max(one.start, other.start) if max(one.start, other.start) < min(one.stop, other.stop) else None
-    small, large = (other, one) if isinstance(one, range) else (one, other)
+def check_held_out(training: Iterable[TaskSet], evaluation: Iterable[TaskSet]) -> None:
+    """Check that no environment is evaluated on a task that it, or another one of the mixture, trains on.
+
+    Raises:
+        OverlappingTasksError: One is.
+    """
+    for trained, evaluated in product(training, evaluation):
+        if (shared := _first_shared(trained, evaluated)) is not None:
+            raise OverlappingTasksError(
+                f"environment {evaluated.name!r} is evaluated on task {shared} of split {evaluated.split!r}, on which "
+                f"{'it' if trained.name == evaluated.name else f'environment {trained.name!r}'} trains; accepted: "
+                f"other tasks for each. Leave it out of the training with exclude=[{shared}], evaluate on another "
+                "split with eval_split, or choose with num_tasks, indices and eval_indices",
+                environment=evaluated.name,
+            )
+
+
+def _first_shared(one: TaskSet, other: TaskSet) -> int | None:
+    """Return the lowest index of a task that two sets share; None for disjoint ones."""
+    if (one.server, one.environment, one.split) != (other.server, other.environment, other.split):
+        return None
+    ours, theirs = one.indices, other.indices
+    if isinstance(ours, range) and isinstance(theirs, range):
+        start = max(ours.start, theirs.start)
+        return start if start < min(ours.stop, theirs.stop) else None
+    small, large = (theirs, ours) if isinstance(ours, range) else (ours, theirs)
     return min((index for index in small if index in large), default=None)

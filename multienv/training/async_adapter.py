@@ -22,7 +22,7 @@ from multienv.router.routes import RoutedSession
 from multienv.sessions import EnvironmentClient, LiveSession
 from multienv.sessions.ledger import termination
 from multienv.specs import RewardSpec
-from multienv.types import JSONObject, ToolListing
+from multienv.types import JSONObject, TaskKey, ToolListing
 
 
 class AsyncAdapter(EnvironmentAdapter):
@@ -42,7 +42,7 @@ class AsyncAdapter(EnvironmentAdapter):
         """Open a session for the row's task and return the prompt, or note the row if opening is deferred.
 
         Args:
-            **row: The row's columns, of which `task_index` is read.
+            **row: The row's columns, of which `task_index` is read, and the split in `task_id`.
 
         Returns:
             The environment's prompt; empty if opening is deferred.
@@ -53,7 +53,7 @@ class AsyncAdapter(EnvironmentAdapter):
         """
         if self._deferred is None:
             return super().reset(**row)
-        self._task_index(row)
+        self._task_key(row)
         self._row = row
         self._deferred[:] = [self]
         return ""
@@ -165,12 +165,12 @@ class _FirstContact:
         self._lock = asyncio.Lock()
         self._is_connected = False
 
-    async def open(self, index: int) -> LiveSession:
+    async def open(self, key: TaskKey) -> LiveSession:
         """Open a session for a task; see `EnvironmentClient.open`."""
         async with self._lock:
             if not self._is_connected:
                 await self._connect()
-        return await self._client.open(index)
+        return await self._client.open(key)
 
     async def _connect(self) -> None:
         breaker = self._client.opener.breaker

@@ -134,8 +134,11 @@ class KeepsEpisodes(_Base):  # type: ignore[misc]  # TRL is untyped
             device=self.accelerator.device,
         )
         everyones = [Figures(*row) for row in self.accelerator.gather(rows).tolist()]
-        for name, value in environment_metrics(everyones, names, num_generations).items():
-            self._metrics["train" if is_training else "eval"][name].append(value)
+        metrics = environment_metrics(everyones, names, num_generations)
+        for name, value in metrics.items():
+            # Sets are evaluated one by one and logged under one name: a set says nothing of other environments.
+            if is_training or metrics[f"env/{name.split('/')[1]}/rollouts"]:
+                self._metrics["train" if is_training else "eval"][name].append(value)
         if is_training:
             self._learn(inputs, everyones)
 

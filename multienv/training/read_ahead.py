@@ -54,4 +54,4 @@ class ReadAhead:
             logger.info("not read ahead: two batches need more sessions than the limits allow (%s)", dict(needed))
             return
         for row in own:
-            self._spec.live.open_ahead(row[Column.ENVIRONMENT], int(row[Column.TASK_INDEX]))
+            self._spec.live.open_ahead(str(row[Column.ENVIRONMENT]), row)

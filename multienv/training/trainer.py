@@ -52,7 +52,7 @@ class MultiEnvGRPOTrainer(
     Args:
         model: As for `GRPOTrainer`.
         args: As for `GRPOTrainer`. Its `reward_weights` mean what they mean there: reward functions among each other.
-        spec: The mixture; fills `train_dataset`, `environment_factory` and `reward_funcs`.
+        spec: The mixture; fills `train_dataset`, `eval_dataset`, `environment_factory` and `reward_funcs`.
         is_concurrent: False leaves resets and tool calls to TRL, one after the other. The results are the same.
         stop_when_finished: Do not ask a rollout for another turn once its environment has finished. Its completion then
             ends at the policy's own last token. Other rollouts keep their tokens, except that with sampling the random
@@ -71,6 +71,7 @@ class MultiEnvGRPOTrainer(
         record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
         renamed: From the names of environments in a checkpoint to those they have now, where they differ.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
+        eval_dataset: Rows to evaluate on instead of the spec's, or several sets of them by name.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
         **options: Everything else `GRPOTrainer` takes.
@@ -98,6 +99,7 @@ class MultiEnvGRPOTrainer(
         record_episodes: bool = True,
         renamed: Mapping[str, str] | None = None,
         train_dataset: Any = None,
+        eval_dataset: Any = None,
         environment_factory: Mapping[str, Any] | None = None,
         reward_funcs: Any = (),
         **options: Any,
@@ -117,6 +119,7 @@ class MultiEnvGRPOTrainer(
             model=model,
             args=args,
             train_dataset=_rows(spec) if train_dataset is None else train_dataset,
+            eval_dataset=(spec.eval_dataset or None) if eval_dataset is None else eval_dataset,
             environment_factory={**spec.environment_factory, **others},
             reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
             **options,
@@ -168,6 +171,11 @@ class MultiEnvGRPOTrainer(
             return super().train(*args, **options)
         finally:
             self.spec.live.drop_ahead()
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        """Evaluate, as `GRPOTrainer` does; what was opened ahead for training makes room first."""
+        self.spec.live.drop_ahead()
+        return super().evaluate(*args, **options)
 
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
