@@ -135,7 +135,7 @@ def _course(simulation: Simulation, names: Sequence[str], title: str) -> Table:
 def _account(simulation: Simulation) -> Table:
     """Return the account without shares, so that it fits into 80 columns."""
     table = _table("account", "environment", "groups\nasked", "groups\ndispatched", "rollouts\nfinished", "scored")
-    for column in ("with an\nadvantage", "tokens"):
+    for column in ("nonzero", "tokens"):
         table.add_column(column, justify="right", overflow="fold")
     for name, line in simulation.account.lines.items():
         counts = (line.dispatched, line.finished, line.scored, line.nonzero, line.tokens)
