@@ -22,24 +22,23 @@ def account_table(lines: Mapping[str, Line], title: str = "") -> Table:
         title: Shown above.
 
     Returns:
-        A table for a rich console. Shares are of all environments: of the groups for those asked for and dispatched, of
-        the rollouts with an advantage for what reached the gradient.
+        A table for a rich console: groups asked for and dispatched, then rollouts, then tokens. Percentages are the
+        environment's share of all environments' sum.
     """
     table = Table("environment", title=title or None, title_justify="left")
-    for heading in ("asked", "dispatched", "rollouts", "finished", "scored", "with an advantage", "tokens"):
+    for heading in ("asked", "dispatched", "finished", "scored", "advantage ≠ 0", "tokens"):
         table.add_column(heading, justify="right")
     asked, dispatched = sum(line.asked for line in lines.values()), sum(line.dispatched for line in lines.values())
-    nonzero, tokens = sum(line.nonzero for line in lines.values()), sum(line.tokens for line in lines.values())
+    nonzero = sum(line.nonzero for line in lines.values())
     for name, line in lines.items():
         table.add_row(
             name,
-            f"{line.asked:.1f} {_share(line.asked, asked)}",
+            f"{line.asked:.4g} {_share(line.asked, asked)}",
             f"{line.dispatched} {_share(line.dispatched, dispatched)}",
-            str(line.rollouts),
             str(line.finished),
             str(line.scored),
             f"{line.nonzero} {_share(line.nonzero, nonzero)}",
-            f"{line.tokens} {_share(line.tokens, tokens)}",
+            str(line.tokens),
         )
     return table
 
@@ -49,8 +48,8 @@ def account_text(lines: Mapping[str, Line]) -> str:
 
     Example:
         >>> print(account_text({"echo": Line(asked=1.5, dispatched=2, rollouts=16, scored=16, nonzero=8, tokens=640)}))
-                   asked  dispatched  rollouts  finished  scored  with an advantage      tokens
-        echo  1.5 (100%)    2 (100%)        16         0      16           8 (100%)  640 (100%)
+                 asked  dispatched  finished  scored  advantage ≠ 0  tokens
+        echo  1.5 100%      2 100%         0      16         8 100%     640
     """
     table = account_table(lines)
     table.box, table.padding, table.columns[0].header = None, (0, 2, 0, 0), ""
@@ -61,4 +60,4 @@ def account_text(lines: Mapping[str, Line]) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    return f"({part / whole:.0%})" if whole else "(-)"
+    return f"{part / whole:.0%}" if whole else "-"
