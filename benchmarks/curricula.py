@@ -60,8 +60,8 @@ SCENARIOS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """By what they are about: one environment differs from the others in one thing, or all are alike."""
 
-CURRICULA = ("uniform", "proportional", "weights", "adaptive", "weights, adaptive", "staged")
-"""`adaptive` begins with equal shares, `weights, adaptive` with the weights: that is the preset `"adaptive"`."""
+CURRICULA = ("uniform", "proportional", "weights", "adaptive", "weights+adaptive", "staged")
+"""`adaptive` begins with equal shares, `weights+adaptive` with the weights: that is the preset `"adaptive"`."""
 
 
 @dataclass(frozen=True, slots=True)

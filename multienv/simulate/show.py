@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from multienv.curriculum.simulation import Simulation
-from multienv.reporting import account_table
 from multienv.simulate.declaration import SimulationSpec
 
 _NUM_ROWS: Final = 10
@@ -134,10 +133,13 @@ def _course(simulation: Simulation, names: Sequence[str], title: str) -> Table:
 
 
 def _account(simulation: Simulation) -> Table:
-    table = account_table(simulation.account.lines, "the mixture in groups")
-    table.box, table.columns[0].no_wrap = SIMPLE_HEAD, True
-    for column in table.columns:  # what does not fit is never cut off
-        column.overflow = "fold"
+    """Return the account without shares, so that it fits into 80 columns."""
+    table = _table("account", "environment", "groups\nasked", "groups\ndispatched", "rollouts\nfinished", "scored")
+    for column in ("nonzero", "tokens"):
+        table.add_column(column, justify="right", overflow="fold")
+    for name, line in simulation.account.lines.items():
+        counts = (line.dispatched, line.finished, line.scored, line.nonzero, line.tokens)
+        table.add_row(name, f"{line.asked:,.0f}", *(f"{count:,}" for count in counts))
     return table
 
 
