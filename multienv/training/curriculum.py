@@ -71,7 +71,9 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     def _planned_sampler(self, dataset: Any = None) -> PlannedSampler:
         self._learns = True
-        table = self.train_dataset if dataset is None else dataset
+        table = self.train_dataset
+        if dataset is not None and (len(dataset) != len(table) or Column.ENVIRONMENT in dataset.column_names):
+            table = dataset  # with remove_unused_columns there is no such column, which TRL complains of by itself
         num_groups = self.args.generation_batch_size // self.num_generations
         num_repeats = self.num_iterations * self.args.steps_per_generation
         num_batches = max(1, len(table) // num_groups)
@@ -131,6 +133,8 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         """Return the plan of the batch that is being generated; None where it is not one of the curriculum's."""
         if self.curriculum is None or self._sampler is None or not self._learns:
             return None
+        if any(Column.ENVIRONMENT not in row for row in inputs):
+            return None  # TRL says what is wrong
         batch = self.curriculum.batches.get(self._sampler.next_generated)
         start = self.accelerator.process_index * len(inputs)
         places = [(start + place) // self.num_generations for place in range(len(inputs))]
