@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate import Accelerator, skip_first_batches
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import BatchSampler, DataLoader
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from multienv.specs.mixture import as_env_spec
@@ -480,3 +484,135 @@ def test_transformers_keeps_what_callbacks_write_into_the_state_in_the_checkpoin
     assert isinstance(TrainerState().stateful_callbacks, dict)
     assert "self.state = TrainerState.load_from_json" in source(Trainer._init_training_state)
     assert "self.state.save_to_json" in source(Trainer._save_checkpoint)
+
+
+# The order of the rows
+
+
+def test_trl_asks_for_its_sampler_with_the_dataset_and_draws_a_generation_batch_per_element() -> None:
+    from transformers import Trainer
+    from trl.trainer.utils import RepeatSampler
+
+    (parameter,) = list(inspect.signature(GRPOTrainer._get_train_sampler).parameters.values())[1:]
+    assert (parameter.name, parameter.default) == ("dataset", None)
+    making = source(GRPOTrainer.get_train_dataloader)
+    assert "sampler_fn=self._get_train_sampler" in making
+    assert "batch_size=self._train_batch_size * self.args.steps_per_generation" in making
+    assert "sampler_fn(dataset)" in source(Trainer._get_dataloader)
+    own = source(GRPOTrainer._get_train_sampler)
+    for argument in (
+        "mini_repeat_count=self.num_generations",
+        "batch_size=self.args.generation_batch_size // self.num_generations",
+        "repeat_count=self.num_iterations * self.args.steps_per_generation",
+    ):
+        assert argument in own
+    assert list(RepeatSampler("ab", 2, 1, 2, shuffle=False)) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_trl_generates_with_the_first_element_of_a_batch_by_its_own_count_or_when_it_has_kept_nothing() -> None:
+    prepare = source(GRPOTrainer._prepare_inputs)
+    assert "generate_every = self.args.steps_per_generation * self.num_iterations" in prepare
+    assert "if self._step % generate_every == 0 or self._buffered_inputs is None:" in prepare
+    assert source(GRPOTrainer).count("self._step += 1") == source(GRPOTrainer).count("self._step = ") == 1
+    assert "self._step += 1" in source(GRPOTrainer.training_step)
+    assert "self._step = 0" in source(GRPOTrainer.__init__)
+
+
+def test_transformers_makes_the_data_loader_and_loads_the_state_before_training_begins() -> None:
+    from transformers import Trainer
+
+    loop = source(Trainer._inner_training_loop)
+    beginning = loop.index("self.callback_handler.on_train_begin")
+    assert loop.index("self.get_train_dataloader()") < loop.index("self._init_training_state(") < beginning
+    assert beginning < loop.index("self.callback_handler.on_epoch_begin") < loop.index("self._run_epoch(")
+
+
+def test_transformers_saves_the_state_where_a_checkpoint_is_saved_with_what_was_put_into_it() -> None:
+    from transformers import Trainer
+
+    for cls in (GRPOTrainer, Trainer):
+        assert list(inspect.signature(cls._save_checkpoint).parameters) == ["self", "model", "trial"]
+    assert "super()._save_checkpoint(model, trial)" in source(GRPOTrainer._save_checkpoint)
+    assert "self._save_checkpoint(model, trial)" in source(Trainer._maybe_log_save_evaluate)
+    saving = source(Trainer._save_checkpoint)
+    assert saving.index("self.state.stateful_callbacks[cb_name]") < saving.index("self.state.save_to_json(")
+
+
+def test_a_state_keeps_what_is_in_stateful_callbacks_through_its_file(tmp_path: Path) -> None:
+    from transformers import TrainerState
+
+    state = TrainerState()
+    state.stateful_callbacks["multienv.Curriculum"] = {"args": {}, "attributes": {"position": 3, "nested": [[1, "a"]]}}
+    state.save_to_json(str(tmp_path / "state.json"))
+    loaded = TrainerState.load_from_json(str(tmp_path / "state.json"))
+    assert loaded.stateful_callbacks == state.stateful_callbacks
+
+
+def test_transformers_skips_the_steps_of_the_epoch_a_checkpoint_is_in_by_this_arithmetic() -> None:
+    from transformers import Trainer
+
+    going_on = source(Trainer._init_training_state)
+    for line in (
+        "epochs_trained = int(self.state.global_step // num_update_steps_per_epoch)",
+        "if not self.args.ignore_data_skip:",
+        "steps_trained_in_current_epoch = self.state.global_step % num_update_steps_per_epoch",
+        "steps_trained_in_current_epoch *= self.args.gradient_accumulation_steps",
+    ):
+        assert line in going_on
+    counting = source(Trainer.set_initial_training_values)
+    assert "len_dataloader // args.gradient_accumulation_steps" in counting
+    assert "+ int(len_dataloader % args.gradient_accumulation_steps > 0)" in counting
+    epoch = source(Trainer._run_epoch)
+    assert "skip_first_batches(train_dataloader, steps_trained_in_current_epoch)" in epoch
+    assert epoch.index("self.get_batch_samples(") < epoch.index("self.training_step("), (
+        "a step takes its elements first"
+    )
+
+
+class NotedBatches(BatchSampler):
+    """Notes which batches were asked for."""
+
+    def __init__(self, num_batches: int) -> None:
+        super().__init__(range(num_batches), 1, drop_last=False)
+        self.asked: list[int] = []
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            self.asked.append(batch[0])
+            yield batch
+
+
+def noted_loader(num_batches: int) -> tuple[Any, NotedBatches]:
+    dataset: Any = list(range(num_batches))
+    batches = NotedBatches(num_batches)
+    return Accelerator(cpu=True).prepare(DataLoader(dataset, batch_sampler=batches)), batches
+
+
+def test_accelerate_reads_one_element_ahead_and_no_more() -> None:
+    loader, batches = noted_loader(4)
+    ahead = [(value.item(), list(batches.asked)) for value in loader]
+    assert ahead == [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])]
+    assert len(loader) == 4
+
+
+def test_accelerate_skips_elements_by_reading_them_from_the_beginning() -> None:
+    loader, batches = noted_loader(4)
+    left = iter(skip_first_batches(loader, 2))
+    assert batches.asked == []
+    assert next(left).item() == 2
+    assert batches.asked == [0, 1, 2, 3]
+    assert [value.item() for value in left] == [3]
+
+
+def test_accelerate_deals_each_rank_the_same_slice_of_every_batch_and_reads_it_at_the_same_time() -> None:
+    ranks = []
+    for rank in (0, 1):
+        rows = BatchSampler(range(12), 2, drop_last=False)
+        ranks.append(list(BatchSamplerShard(rows, num_processes=2, process_index=rank)))
+    assert ranks == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 11]]]
+
+
+def test_trl_hands_out_advantages_of_this_ranks_rows() -> None:
+    text = source(GRPOTrainer._generate_and_score_completions)
+    assert '"advantages": advantages,' in text
+    assert text.index("advantages = advantages[process_slice]") < text.index('"advantages": advantages,')

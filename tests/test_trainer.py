@@ -294,6 +294,22 @@ def test_a_trl_with_other_seams_is_named_and_left_to_itself(
     assert trainer.state.log_history[0]["rewards/nasty/mean"] == 0.125
 
 
+def test_a_trl_with_another_sampler_orders_the_rows_itself_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, nasty_server: ORSServer, tmp_path: Path
+) -> None:
+    from multienv.training import seams
+
+    monkeypatch.setattr(seams, "SEAMS", {**SEAMS, "_get_train_sampler": ("self", "other")})
+    declared = EnvSpec(nasty_server.url, sampling_weight=2.0, discover_task_tools=False)
+    with MultiEnvSpec({"nasty": declared}) as spec:
+        with pytest.warns(RuntimeWarning, match=r"\(self, dataset\)\); the order of the tasks is TRL's own, whatever"):
+            trainer = scripted_trainer(
+                nasty_policy, tmp_path, {"per_device_train_batch_size": 2}, MultiEnvGRPOTrainer, spec=spec
+            )
+        assert type(trainer._get_train_sampler()).__name__ == "RepeatSampler"
+    assert trainer._is_concurrent
+
+
 def test_the_seams_are_those_of_this_trl() -> None:
     from trl import GRPOTrainer
 

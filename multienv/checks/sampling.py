@@ -11,19 +11,23 @@ from multienv.checks.findings import Code, Finding, Severity
 from multienv.checks.looks import Mixture
 from multienv.checks.settings import TrainerFamily, family_of
 from multienv.curriculum import base_weights, capped, normalised, scheduled
+from multienv.specs import TaskRules
 
 
 def check_curriculum(mixture: Mixture) -> Iterator[Finding]:
     """Say what of the curriculum acts in `MultiEnvGRPOTrainer` only."""
     spec = mixture.curriculum
     parts = {"schedule": spec.schedule, "stages": spec.stages, "adaptive": spec.adaptive}
-    if declared := [name for name, part in parts.items() if part]:
+    declared = [name for name, part in parts.items() if part]
+    if any(own.task_rules != TaskRules() for own in mixture.specs.values()):
+        declared.append("task_rules")
+    if declared:
         yield Finding(
             Severity.NOTE,
             None,
             Code.CURRICULUM_NEEDS_TRAINER,
-            f"{' and '.join(declared)} of the curriculum, and task_rules, act in MultiEnvGRPOTrainer only; for TRL's "
-            "own trainers rows are repeated by the weights of its mixture, which hold in expectation.",
+            f"declared, and acting in MultiEnvGRPOTrainer only: {', '.join(declared)}. For TRL's own trainers rows are "
+            "repeated by the weights of the mixture, which hold in expectation.",
             "Use MultiEnvGRPOTrainer.",
         )
 

@@ -121,12 +121,8 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
     fits = len(batches) == len(loaded["batches"]) and loaded["num_groups"] == curriculum.num_groups
     if fits:
         curriculum.batches |= {batch.index: batch for batch in batches}
-    curriculum.num_planned = loaded["num_planned"] if fits else _first_index(loaded)
+    curriculum.num_planned = loaded["num_planned" if fits else "num_observed"]
     return [*_differences(curriculum, loaded, names), *([] if fits else ["batches planned ahead are planned anew"])]
-
-
-def _first_index(loaded: Mapping[str, Any]) -> int:
-    return min((int(batch["index"]) for batch in loaded["batches"]), default=int(loaded["num_planned"]))
 
 
 class _Places:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transformers import TrainerCallback
 
-from multienv.curriculum import Batch, Curriculum, Entry, Outcome
+from multienv.curriculum import Batch, Curriculum, Entry, Outcome, Pick
 from multienv.errors import CheckpointError, SpecError
 from multienv.specs import EnvSpec, TaskRules
 from multienv.training.metrics import STATUSES, Figures
-from multienv.training.sampling import Pace, PlannedSampler
+from multienv.training.sampling import Pace, PlannedSampler, Progress
 from multienv.types import Column, EpisodeStatus
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ else:
 logger = logging.getLogger(__name__)
 
 _STATE: Final = "multienv.Curriculum"
-_READ_AHEAD: Final = 1
-"""Accelerate's data loader reads one element ahead, so a batch is planned before its predecessor is generated."""
 
 
 class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
@@ -43,6 +41,10 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     curriculum: Curriculum | None = None
     _sampler: PlannedSampler | None = None
+    _may_follow = True
+    _learns = True
+    _step: int
+    _buffered_inputs: Any
     _renamed: Mapping[str, str]
     _follows = True
 
@@ -52,7 +54,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         is_map_style = hasattr(self.train_dataset, "column_names") and hasattr(self.train_dataset, "__len__")
         has_names = is_map_style and Column.ENVIRONMENT in self.train_dataset.column_names
         declared = self.spec.curriculum
-        self._follows = not declared.is_left_to_trl and has_names
+        self._follows = self._may_follow and not declared.is_left_to_trl and has_names
         if not self.spec.has_declared_mixture and not self.shuffle_dataset:
             self._follows = False  # whoever turns the shuffling off wants the rows as they are
         elif self.spec.has_declared_mixture and not declared.is_left_to_trl and not has_names:
@@ -62,29 +64,34 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             )
         self.add_callback(_Epochs(self))
 
-    def _get_train_sampler(self, dataset: Any = None) -> Any:
+    def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
         if not self._follows:
-            return super()._get_train_sampler(dataset)
+            return super()._get_train_sampler(*args, **options)
+        return self._planned_sampler(*args, **options)
+
+    def _planned_sampler(self, dataset: Any = None) -> PlannedSampler:
+        self._learns = True
         table = self.train_dataset if dataset is None else dataset
         num_groups = self.args.generation_batch_size // self.num_generations
         num_repeats = self.num_iterations * self.args.steps_per_generation
         num_batches = max(1, len(table) // num_groups)
-        pace = Pace(self.num_generations, num_repeats, num_batches, self.args.gradient_accumulation_steps)
+        num_prefetched = self.args.dataloader_num_workers * (self.args.dataloader_prefetch_factor or 2)
+        num_accumulated = self.args.gradient_accumulation_steps
+        progress = Progress(Pace(self.num_generations, num_repeats, num_batches, num_accumulated, num_prefetched))
         rows: dict[str, list[int]] = defaultdict(list)
         for row, name in enumerate(table[Column.ENVIRONMENT]):
             rows[name].append(row)
-        num_workers = self.args.dataloader_num_workers
         self.curriculum = Curriculum(
             [self._entry(name, table, own) for name, own in rows.items()],
             self.spec.curriculum,
             num_groups,
             seed=self.args.seed,
-            steps_before=pace.steps_before,
-            lag=_READ_AHEAD + num_workers * (self.args.dataloader_prefetch_factor or 2),
+            steps_before=progress.steps_before,
+            lag=progress.pace.lag,
             num_ranks=self.accelerator.num_processes,
             is_shuffled=self.shuffle_dataset,
         )
-        self._sampler = PlannedSampler(self.curriculum, dict(rows), pace)
+        self._sampler = PlannedSampler(self.curriculum, dict(rows), progress)
         return self._sampler
 
     def _entry(self, name: str, table: Any, rows: Sequence[int]) -> Entry:
@@ -110,7 +117,10 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
     def _most_groups(self, name: str) -> int | None:
         """Return how many groups of an environment may be played at once on all ranks together."""
         limit = self.spec.live.clients[name].opener.max_sessions
-        return None if limit is None else self.accelerator.num_processes * (limit // self.num_generations)
+        num_groups, num_ranks = self.args.generation_batch_size // self.num_generations, self.accelerator.num_processes
+        if num_groups % num_ranks:
+            num_ranks = 1  # groups are spread over ranks as they come, and all of an environment may fall to one
+        return None if limit is None else num_ranks * (limit // self.num_generations)
 
     def _begin_batch(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         """Give the rollouts that are about to begin the horizons of their stage."""
@@ -119,14 +129,14 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     def _batch_of(self, inputs: Sequence[Mapping[str, Any]]) -> Batch | None:
         """Return the plan of the batch that is being generated; None where it is not one of the curriculum's."""
-        if self.curriculum is None or self._sampler is None:
+        if self.curriculum is None or self._sampler is None or not self._learns:
             return None
         batch = self.curriculum.batches.get(self._sampler.next_generated)
         start = self.accelerator.process_index * len(inputs)
         places = [(start + place) // self.num_generations for place in range(len(inputs))]
         if batch is not None and places[-1] < len(batch.groups):
-            planned = [batch.groups[place].environment for place in places]
-            if planned == [row.get(Column.ENVIRONMENT) for row in inputs]:
+            planned = [batch.groups[place] for place in places]
+            if all(self._is_of(pick, row) for pick, row in zip(planned, inputs, strict=True)):
                 return batch
         warnings.warn(
             "a batch is not the one that was planned, so the curriculum no longer learns from what it sees; leave the "
@@ -134,8 +144,14 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             RuntimeWarning,
             stacklevel=2,
         )
-        self._sampler = None
+        self._learns = False
         return None
+
+    def _is_of(self, pick: Pick, row: Mapping[str, Any]) -> bool:
+        """Tell whether a row is of the task that was planned, as far as rows say so."""
+        ids = () if self.curriculum is None else self.curriculum.entries[pick.environment].ids
+        is_task = not ids or row.get(Column.TASK_ID) == ids[pick.task]
+        return is_task and row.get(Column.ENVIRONMENT) == pick.environment
 
     def _learn(self, inputs: Sequence[Mapping[str, Any]], everyones: Sequence[Figures]) -> None:
         """Tell the curriculum what became of a training batch, and log its figures."""
@@ -153,11 +169,11 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             for what, value in figures.items():
                 self._metrics["train"][f"env/{name}/{what}"].append(value)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, *args: Any, **options: Any) -> None:
         if self.curriculum is not None:
             state = {"position": self._epochs.position, "curriculum": self.curriculum.state_dict()}
             self.state.stateful_callbacks[_STATE] = {"args": {}, "attributes": state}
-        super()._save_checkpoint(model, trial)
+        super()._save_checkpoint(*args, **options)
 
     @property
     def _epochs(self) -> _Epochs:
@@ -170,33 +186,28 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     def __init__(self, trainer: FollowsCurriculum) -> None:
         self._trainer = trainer
         self._is_first = True
-        self._first_step = 0
-        self._num_skipped = 0
 
     @property
     def position(self) -> int:
         """The batch that training goes on with."""
         sampler = self._trainer._sampler  # noqa: SLF001 - this callback is a part of it
-        if sampler is None:
-            return 0
-        num_steps = self._trainer.state.global_step - self._first_step
-        num_elements = self._num_skipped + int(num_steps) * sampler.pace.num_accumulated
-        return sampler.first + min(num_elements // sampler.pace.num_repeats, sampler.pace.num_batches)
+        return 0 if sampler is None else sampler.progress.batch_at(self._trainer.state.global_step)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
-        """Go on with the curriculum of a checkpoint, or from where an earlier training ended."""
+        """Begin the stream of batches, or go on with that of a checkpoint."""
         sampler, curriculum = self._trainer._sampler, self._trainer.curriculum  # noqa: SLF001 - see above
         if sampler is None or curriculum is None:
             return
-        position = 0
-        self._is_first, self._first_step, self._num_skipped = True, state.global_step, 0
-        if state.global_step:
-            position = self._restore(curriculum, state)
-            if not args.ignore_data_skip:
-                # What transformers reads and throws away before it goes on, in the epoch that it begins with.
-                self._num_skipped = state.global_step % sampler.pace.steps_per_epoch * sampler.pace.num_accumulated
-        sampler.first = position - self._num_skipped // sampler.pace.num_repeats
+        position = self._restore(curriculum, state) if state.global_step else 0
+        # What transformers reads and throws away before it goes on, in the epoch that it begins with.
+        num_skipped = 0 if args.ignore_data_skip else state.global_step % sampler.pace.steps_per_epoch
+        self._is_first = True
+        sampler.progress.go_on(position, state.global_step, num_skipped)
         sampler.next_generated = position
+        # TRL counts elements from 0 wherever it goes on, and keeps what an earlier training generated: in the middle of
+        # a batch it would generate at other elements than before the restart.
+        self._trainer._step = num_skipped * sampler.pace.num_accumulated  # noqa: SLF001 - see above
+        self._trainer._buffered_inputs = None  # noqa: SLF001 - see above
 
     def _restore(self, curriculum: Curriculum, state: Any) -> int:
         kept = state.stateful_callbacks.get(_STATE)
@@ -207,21 +218,25 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
                 stacklevel=2,
             )
             return 0
-        attributes = kept.get("attributes", {})
-        if not isinstance(attributes.get("position"), int):
-            raise CheckpointError("the checkpoint's curriculum has no position; resume from another checkpoint")
+        attributes = kept.get("attributes") if isinstance(kept, Mapping) else None
+        position = attributes.get("position") if isinstance(attributes, Mapping) else None
+        if attributes is None or type(position) is not int or position < 0:
+            raise CheckpointError(
+                f"the checkpoint's curriculum is {kept!r:.200}; accepted: what was saved by this trainer. Resume from "
+                "another checkpoint, or start anew"
+            )
         differences = curriculum.load_state_dict(attributes.get("curriculum"), self._trainer._renamed)  # noqa: SLF001 - see above
         if differences and self._trainer.accelerator.is_main_process:
             listed = "; ".join(differences)
             warnings.warn(f"training goes on with another mixture: {listed}", UserWarning, stacklevel=2)
-        return min(int(attributes["position"]), curriculum.num_planned)
+        # With other tasks what was planned ahead may be gone; a batch that nobody remembers is no batch to go on with.
+        return position if position in curriculum.batches else curriculum.num_planned
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - theirs
         """Begin the next epoch where the last one ended."""
         sampler = self._trainer._sampler  # noqa: SLF001 - see above
         if sampler is not None and not self._is_first:
-            sampler.first += sampler.pace.num_batches
-            self._first_step, self._num_skipped = state.global_step, 0
+            sampler.progress.begin_epoch(state.global_step)
         self._is_first = False
 
 

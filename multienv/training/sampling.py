@@ -24,13 +24,15 @@ class Pace:
         num_generations: Rollouts of a group: so often a row is drawn in a row.
         num_repeats: `steps_per_generation * num_iterations`.
         num_batches: Generation batches of an epoch.
-        num_accumulated: Elements of the data loader that one training step takes.
+        num_accumulated: Elements of the data loader that one training step takes, all of them before it begins.
+        num_prefetched: Elements that the data loader's workers read ahead.
     """
 
     num_generations: int
     num_repeats: int
     num_batches: int
     num_accumulated: int
+    num_prefetched: int = 0
 
     @property
     def elements_per_epoch(self) -> int:
@@ -42,10 +44,53 @@ class Pace:
         """How many training steps an epoch has; the last one may take fewer elements."""
         return max(1, -(-self.elements_per_epoch // self.num_accumulated))
 
+    @property
+    def lag(self) -> int:
+        """How many batches are planned, at most, before the outcome of one is there.
+
+        When the first element of a batch is read, all steps are done but those of the elements that one step takes,
+        of the one that accelerate reads ahead, and of those that workers do.
+        """
+        return (self.num_accumulated + self.num_prefetched) // self.num_repeats
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where in the stream of batches, and at which training step, the current epoch begins.
+
+    Attributes:
+        pace: How the data loader goes through an epoch.
+        first: The batch that the epoch begins with; below 0 where it is read but not trained on.
+        first_step: The training steps done before it.
+    """
+
+    pace: Pace
+    first: int = 0
+    first_step: int = 0
+
     def steps_before(self, batch: int) -> int:
-        """Return how many training steps are done before a batch is trained on, epochs one after the other."""
-        epoch, place = divmod(batch, self.num_batches)
-        return epoch * self.steps_per_epoch + place * self.num_repeats // self.num_accumulated
+        """Return how many training steps are done before a batch of this epoch is trained on."""
+        return self.first_step + (batch - self.first) * self.pace.num_repeats // self.pace.num_accumulated
+
+    def batch_at(self, step: int) -> int:
+        """Return the batch that training goes on with after a step of this epoch."""
+        num_elements = (step - self.first_step) * self.pace.num_accumulated
+        return self.first + min(num_elements // self.pace.num_repeats, self.pace.num_batches)
+
+    def begin_epoch(self, step: int) -> None:
+        """Go on to the next epoch."""
+        self.first, self.first_step = self.first + self.pace.num_batches, step
+
+    def go_on(self, batch: int, step: int, num_skipped: int) -> None:
+        """Go on in the middle of an epoch.
+
+        Args:
+            batch: The batch that training goes on with.
+            step: The training steps done.
+            num_skipped: Those of them whose elements are read and skipped.
+        """
+        num_elements = num_skipped * self.pace.num_accumulated
+        self.first, self.first_step = batch - num_elements // self.pace.num_repeats, step - num_skipped
 
 
 class PlannedSampler(Sampler[int]):
@@ -56,25 +101,23 @@ class PlannedSampler(Sampler[int]):
     Args:
         curriculum: Plans the batches.
         rows: From an environment and a task's place to the row in the dataset.
-        pace: How the data loader goes through them.
+        progress: Where the current epoch begins.
 
     Attributes:
-        first: The batch that the current epoch begins with.
         next_generated: The batch that TRL will generate for next.
 
     Source:
         `GRPOTrainer._get_train_sampler` and `trl.trainer.utils.RepeatSampler`.
     """
 
-    def __init__(self, curriculum: Curriculum, rows: dict[str, list[int]], pace: Pace) -> None:
-        self.curriculum, self.rows, self.pace = curriculum, rows, pace
-        self.first = 0
+    def __init__(self, curriculum: Curriculum, rows: dict[str, list[int]], progress: Progress) -> None:
+        self.curriculum, self.rows, self.progress, self.pace = curriculum, rows, progress, progress.pace
         self.next_generated = 0
         self._filler = next(iter(rows.values()))[0]
 
     def __iter__(self) -> Iterator[int]:
         """Yield the row indices of an epoch."""
-        first = self.first
+        first = self.progress.first
         for index in range(first, first + self.pace.num_batches):
             rows = self._rows(index)
             for _ in range(self.pace.num_repeats):

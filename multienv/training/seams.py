@@ -1,6 +1,6 @@
 """Decides whether TRL is the TRL that the trainer was written for, seam by seam.
 
-The trainer overrides six private methods of `GRPOTrainer` and copies none. Where one has another signature than
+The trainer overrides a few private methods of `GRPOTrainer` and copies none. Where one has another signature than
 expected, what hangs on it is switched off and TRL does it in its own way.
 
 Flow: `trainer` asks `missing_seams` once, when it is made.
@@ -55,11 +55,18 @@ SEAMS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "_prepare_inputs": ("self", "generation_batch"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+    "_get_train_sampler": ("self", "dataset"),
+    "_save_checkpoint": ("self", "model", "trial"),
 }
 """The overridden methods with the parameters they have in TRL 1.16."""
 
+OF_CURRICULUM: Final = frozenset({"_get_train_sampler", "_save_checkpoint"})
+"""Those on which only the curriculum hangs. It needs the others too, for it learns from what they see."""
+
 READ: Final = (
+    "_buffered_inputs",
     "_metrics",
+    "_step",
     "_tokenizer",
     "environment_factories",
     "environments",
@@ -68,10 +75,12 @@ READ: Final = (
     "max_tool_calling_iterations",
     "num_generations",
     "num_generations_eval",
+    "num_iterations",
     "reward_func_names",
     "reward_weights",
+    "shuffle_dataset",
 )
-"""The attributes of TRL's trainer that `episodes` reads."""
+"""The attributes of TRL's trainer that `episodes` and `curriculum` use."""
 
 
 def missing_seams(trainer_class: type) -> dict[str, str]:

@@ -28,7 +28,7 @@ from multienv.training.offers import callable_tools, offer_own_tools, with_conve
 from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
-from multienv.training.seams import missing_seams
+from multienv.training.seams import OF_CURRICULUM, missing_seams
 from multienv.training.turns import FinishedRollouts, Turns
 from multienv.types import Column
 
@@ -179,14 +179,19 @@ class MultiEnvGRPOTrainer(
 
     def _check_seams(self) -> None:
         missing = missing_seams(GRPOTrainer)
-        if missing:
+        lost = []
+        if missing.keys() - OF_CURRICULUM:
             self._is_concurrent = self._stops_when_finished = self._shows_schemas = self._mends_pictures = False
-            listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
-            lost = "" if self._weighing is None else "; reward_weight, balance and normalize_advantages do nothing"
+            lost.append("sessions and tool calls run one after the other, as in TRL itself")
+            if self._weighing is not None:
+                lost.append("reward_weight, balance and normalize_advantages do nothing")
             self._weighing = None
+        if missing:
+            self._may_follow = False
+            lost.append("the order of the tasks is TRL's own, whatever the curriculum says")
+            listed = "; ".join(f"{name} is {found}" for name, found in missing.items())
             warnings.warn(
-                f"this TRL is not the one this trainer was written for ({listed}); sessions and tool calls run one "
-                f"after the other, as in TRL itself{lost}",
+                f"this TRL is not the one this trainer was written for ({listed}); {'; '.join(lost)}",
                 RuntimeWarning,
                 stacklevel=3,
             )
