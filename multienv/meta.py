@@ -101,8 +101,9 @@ class MultiEnvSpec:
         max_sessions: Most sessions of all environments open at once; None for no limit.
         max_concurrent_starts: Most sessions of all environments being opened at once; None for no limit.
         curriculum: Which environment is trained on how often: a `CurriculumSpec`, or the name of a preset: "weights",
-            "uniform", "proportional", "temperature", "adaptive", or "dataset" for TRL's own sampler. None for
-            "weights" where an environment has a `sampling_weight`, and else "proportional".
+            "uniform", "proportional", "temperature", "adaptive", or "dataset" for TRL's own sampler. None is "weights"
+            in `MultiEnvGRPOTrainer`; for TRL's own trainer it leaves each task in one row, unless an environment has a
+            `sampling_weight`.
         manifest: Path of a manifest: train on its tasks that are still there; see `write_manifest`.
 
     Attributes:
@@ -197,7 +198,7 @@ class MultiEnvSpec:
         """Which environment is trained on how often, as declared, or by default."""
         if self._curriculum is not None:
             return self._curriculum
-        return CurriculumSpec(mixture="weights" if self.has_declared_mixture else "proportional")
+        return CurriculumSpec()
 
     @property
     def has_declared_mixture(self) -> bool:

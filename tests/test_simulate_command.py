@@ -71,7 +71,8 @@ def test_one_curriculum_is_shown_with_its_course_its_account_and_plots() -> None
     rows = [line.split() for line in text.splitlines()]
     assert [row[0] for row in rows if len(row) == 7 and row[0].isdecimal()] == [str(20 * row) for row in range(10)]
     for name, line in simulation.account.lines.items():
-        assert [name, f"{line.asked:,.0f}", f"{line.dispatched:,}", f"{line.finished:,}"] in [row[:4] for row in rows]
+        (row,) = (row for row in rows if row[:2] == [name, f"{line.asked:,.0f}"])
+        assert [row[3], row[5], row[6]] == [f"{line.dispatched:,}", f"{line.finished:,}", f"{line.scored:,}"]
         assert [name, sparkline([each[name] for each in simulation.successes])] in [row[:2] for row in rows]
 
 

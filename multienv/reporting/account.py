@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
+from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from multienv.curriculum import Line
+
+_LARGE: Final = 100
 
 
 def account_table(lines: Mapping[str, Line], title: str = "") -> Table:
@@ -25,20 +29,28 @@ def account_table(lines: Mapping[str, Line], title: str = "") -> Table:
         A table for a rich console: groups asked for and dispatched, then rollouts, then tokens. Percentages are the
         environment's share of all environments' sum.
     """
-    table = Table("environment", title=title or None, title_justify="left")
-    for heading in ("asked", "dispatched", "finished", "scored", "advantage ≠ 0", "tokens"):
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("environment", no_wrap=True)
+    for heading in (
+        "groups\nasked",
+        "groups\ndispatched",
+        "rollouts\nfinished",
+        "scored",
+        "advantage\nnot 0",
+        "tokens",
+    ):
         table.add_column(heading, justify="right")
     asked, dispatched = sum(line.asked for line in lines.values()), sum(line.dispatched for line in lines.values())
     nonzero = sum(line.nonzero for line in lines.values())
     for name, line in lines.items():
         table.add_row(
             name,
-            f"{line.asked:.4g} {_share(line.asked, asked)}",
-            f"{line.dispatched} {_share(line.dispatched, dispatched)}",
-            str(line.finished),
-            str(line.scored),
-            f"{line.nonzero} {_share(line.nonzero, nonzero)}",
-            str(line.tokens),
+            f"{line.asked:,.{0 if line.asked >= _LARGE else 1}f} {_share(line.asked, asked)}",
+            f"{line.dispatched:,} {_share(line.dispatched, dispatched)}",
+            f"{line.finished:,}",
+            f"{line.scored:,}",
+            f"{line.nonzero:,} {_share(line.nonzero, nonzero)}",
+            f"{line.tokens:,}",
         )
     return table
 
@@ -47,12 +59,11 @@ def account_text(lines: Mapping[str, Line]) -> str:
     """Return an account as plain text, for a log.
 
     Example:
-        >>> print(account_text({"echo": Line(asked=1.5, dispatched=2, rollouts=16, scored=16, nonzero=8, tokens=640)}))
-                 asked  dispatched  finished  scored  advantage ≠ 0  tokens
-        echo  1.5 100%      2 100%         0      16         8 100%     640
+        >>> account_text({"echo": Line(asked=1.5, dispatched=2, rollouts=16, scored=16, nonzero=8)}).splitlines()[-1]
+        'echo         1.5 100%      2 100%         0      16     8 100%       0'
     """
     table = account_table(lines)
-    table.box, table.padding, table.columns[0].header = None, (0, 2, 0, 0), ""
+    table.box, table.padding = None, (0, 2, 0, 0)
     console = Console(file=StringIO(), width=200)
     console.print(table)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above

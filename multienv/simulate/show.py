@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from multienv.curriculum.simulation import Simulation
+from multienv.reporting import account_table
 from multienv.simulate.declaration import SimulationSpec
 
 _NUM_ROWS: Final = 10
@@ -36,7 +37,8 @@ def show(simulation: Simulation, spec: SimulationSpec, *, name: str, goal: float
     """
     for names in _abreast(list(simulation.final), console.width):
         console.print(_course(simulation, names, f"curriculum: {name}"))
-    console.print(_account(simulation))
+    console.print(account_table(simulation.account.lines, "account"))
+    console.print()
     console.print(_plots(simulation, console))
     console.print(reached(simulation, spec, goal), highlight=False, markup=False)
 
@@ -129,17 +131,6 @@ def _course(simulation: Simulation, names: Sequence[str], title: str) -> Table:
         success = simulation.successes[number]
         cells = ((f"{asked.get(name, 0.0):.0%}" if asked else "", f"{success[name]:.0%}") for name in names)
         table.add_row(str(number), *(cell for pair in cells for cell in pair))
-    return table
-
-
-def _account(simulation: Simulation) -> Table:
-    """Return the account without shares, so that it fits into 80 columns."""
-    table = _table("account", "environment", "groups\nasked", "groups\ndispatched", "rollouts\nfinished", "scored")
-    for column in ("nonzero", "tokens"):
-        table.add_column(column, justify="right", overflow="fold")
-    for name, line in simulation.account.lines.items():
-        counts = (line.dispatched, line.finished, line.scored, line.nonzero, line.tokens)
-        table.add_row(name, f"{line.asked:,.0f}", *(f"{count:,}" for count in counts))
     return table
 
 
