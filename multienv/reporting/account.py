@@ -29,7 +29,14 @@ def account_table(lines: Mapping[str, Line], title: str = "") -> Table:
         A table for a rich console: groups asked for and dispatched, then rollouts, then tokens. Percentages are the
         environment's share of all environments' sum.
     """
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     table.add_column("environment", no_wrap=True)
     for heading in (
         "groups\nasked",
