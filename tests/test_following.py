@@ -136,9 +136,7 @@ def test_limits_of_sessions_hold_as_many_groups_as_fit_on_each_rank_however_grou
 ) -> None:
     client = SimpleNamespace(opener=SimpleNamespace(max_sessions=7))
     trainer: Any = SimpleNamespace(
-        spec=SimpleNamespace(
-            live=SimpleNamespace(clients={"a": SimpleNamespace(opener=SimpleNamespace(max_sessions=7))})
-        ),
+        spec=SimpleNamespace(live=SimpleNamespace(clients={"a": client})),
         args=SimpleNamespace(generation_batch_size=2 * num_groups),
         num_generations=2,
         accelerator=SimpleNamespace(num_processes=num_ranks),
