@@ -108,7 +108,13 @@ class Noting(MultiEnvGRPOTrainer):
         """Take no time for that."""
 
 
-def trainer_on(spec: MultiEnvSpec, directory: Path, options: Mapping[str, Any], **slots: Any) -> Any:
+def trainer_on(
+    spec: MultiEnvSpec,
+    directory: Path,
+    options: Mapping[str, Any],
+    trainer_class: type[MultiEnvGRPOTrainer] = Noting,
+    **slots: Any,
+) -> Any:
     """Build a trainer whose groups hold two different completions."""
     turns = itertools.count()
     answers = ("yes", "no way")
@@ -117,7 +123,7 @@ def trainer_on(spec: MultiEnvSpec, directory: Path, options: Mapping[str, Any], 
         lambda _text, _turn: answers[next(turns) % 2],
         directory,
         defaults | dict(options),
-        Noting,
+        trainer_class,
         spec=spec,
         record_episodes=False,
         **slots,

@@ -1,6 +1,7 @@
 """One of two ranks that train a step together, generation being one operation of both.
 
-Run by torchrun with URL and DIR; what each rank saw is written to DIR/<rank>.json.
+Run by accelerate with URL and DIR; what each rank saw is written to DIR/<rank>.json. Then both follow a curriculum, see
+`curriculum_child`, in DIR/curriculum.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from multienv import EnvSpec, Limits, MultiEnvGRPOTrainer, MultiEnvSpec
+from tests.support import curriculum_child
 from tests.support.training import Scripted, call, config, model, tokenizer
 
 
@@ -66,3 +68,4 @@ def main(url: str, directory: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    curriculum_child.main(Path(sys.argv[2], "curriculum"))
