@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from multienv import discounted
 from multienv.errors import SessionError
-from multienv.specs import RewardSpec
+from multienv.specs import Adaptive, CurriculumSpec, RewardSpec, Schedule, Stage
 from multienv.types import RESERVED_NAMES, Episode, EpisodeStatus, Step, ToolOutput, ToolRefused, ToolSpec
 
 environment_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,11}", fullmatch=True).filter(
@@ -289,3 +289,64 @@ recorded_episodes = st.builds(
     reward=rewards,
     num_completion_tokens=st.integers(0, 10_000),
 )
+
+positive_weights = st.sampled_from([1e-9, 0.001, 0.01, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 7.0, 100.0]) | st.floats(1e-3, 1e3)
+extreme_weights = positive_weights | st.floats(5e-324, 1.7e308) | st.sampled_from([5e-324, 1e-300, 1e300, 1.7e308])
+
+
+@st.composite
+def shares(
+    draw: st.DrawFn, max_size: int = 40, weights: st.SearchStrategy[float] = positive_weights
+) -> dict[str, float]:
+    """Weights of environments, none of them 0."""
+    drawn = draw(st.lists(weights, min_size=1, max_size=max_size))
+    return {f"e{place}": weight for place, weight in enumerate(drawn)}
+
+
+def _some_weights(names: Sequence[str]) -> st.SearchStrategy[dict[str, float]]:
+    """Weights of some environments, not all 0."""
+    weights = st.just(0.0) | positive_weights
+    return st.dictionaries(st.sampled_from(names), weights, min_size=1).filter(lambda drawn: any(drawn.values()))
+
+
+@st.composite
+def _stages(draw: st.DrawFn, names: Sequence[str]) -> tuple[Stage, ...]:
+    """Up to three stages that end soon where their environments succeed."""
+    num = draw(st.integers(1, 3))
+    goals = st.floats(0.01, 1)
+    horizons = st.dictionaries(st.sampled_from(names), st.integers(1, 9))
+    made = []
+    for place in range(num):
+        weights = draw(st.just({}) | _some_weights(names))
+        can_end = [name for name in names if not weights or weights.get(name)]
+        until = draw(st.dictionaries(st.sampled_from(can_end), goals, min_size=1)) if place < num - 1 else {}
+        groups = draw(st.integers(1, 3))
+        made.append(Stage(weights=weights, until=until, min_groups=groups, max_tool_calls=draw(horizons)))
+    return tuple(made)
+
+
+adaptives = st.builds(
+    Adaptive,
+    smoothing=st.floats(0.01, 1),
+    temperature=st.floats(0.01, 10),
+    floor=st.floats(0.01, 0.99),
+    max_change=st.floats(0.001, 1),
+    max_compensation=st.floats(1, 5),
+)
+
+
+@st.composite
+def curriculum_specs(draw: st.DrawFn, names: Sequence[str]) -> CurriculumSpec:
+    """Any declaration that the curriculum itself follows."""
+    points = st.dictionaries(st.integers(0, 12), _some_weights(names), min_size=1, max_size=4)
+    schedules = st.builds(Schedule, points=points, interpolation=st.sampled_from(["piecewise", "linear"]))
+    over_time: dict[str, Any] = draw(
+        st.just({}) | schedules.map(lambda made: {"schedule": made}) | _stages(names).map(lambda made: {"stages": made})
+    )
+    return CurriculumSpec(
+        mixture=draw(st.sampled_from(["weights", "uniform", "proportional", "temperature"])),
+        alpha=draw(st.floats(0, 1)),
+        adaptive=draw(st.none() | adaptives),
+        seed=draw(st.none() | st.integers(0, 9)),
+        **over_time,
+    )
