@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Final
 
+from multienv.curriculum.shares import comparable, normalised
 from multienv.errors import CheckpointError, SessionLimitError
 
 WHOLE: Final = 720_720_000_000
@@ -32,7 +33,7 @@ class Quotas:
     Example:
         >>> quotas = Quotas()
         >>> [quotas.take({"a": 0.7, "b": 0.3}, 1) for _ in range(4)]
-        [{'a': 1}, {'b': 1}, {'a': 1}, {'a': 1}]
+        [{'a': 1}, {'a': 1}, {'b': 1}, {'a': 1}]
     """
 
     def __init__(self) -> None:
@@ -72,8 +73,8 @@ class Quotas:
 
     def _parts_of(self, shares: Mapping[str, float]) -> dict[str, int]:
         """Return the parts of shares, which are often those of the batch before."""
-        if shares is not self._shares:
-            self._shares, self._parts = shares, parts(shares)
+        if shares != self._shares:
+            self._shares, self._parts = dict(shares), parts(shares)
         return self._parts
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -102,7 +103,7 @@ class _Places:
         self, whole: Mapping[str, int], owed: Mapping[str, int], num_groups: int, most: Mapping[str, int]
     ) -> None:
         self._whole, self._owed, self._num_groups, self._most = whole, owed, num_groups, most
-        self._quota = {name: max(0, owed[name] // WHOLE) for name in whole}
+        self._quota = {name: min(max(0, owed[name] // WHOLE), num_groups) for name in whole}
         for name, cap in most.items():
             self._quota[name] = min(self._quota[name], cap)
 
@@ -143,19 +144,25 @@ def parts(shares: Mapping[str, float]) -> dict[str, int]:
         shares: By environment, in any unit, not negative.
 
     Returns:
-        The environments with a share; the parts add up to `WHOLE`, up to the smallest shares' one part.
+        The environments with a share; the parts add up to `WHOLE`.
+
+    Raises:
+        SpecError: All shares are 0.
 
     Example:
         >>> [part / WHOLE for part in parts({"a": 3, "b": 1}).values()]
         [0.75, 0.25]
     """
-    scale = WHOLE * _FINE / math.fsum(shares.values())
-    fine = {name: int(share * scale + 0.5) for name, share in shares.items() if share > 0}
+    sized = comparable(shares)
+    scale = WHOLE * _FINE / math.fsum(sized.values())
+    fine = {name: int(sized[name] * scale + 0.5) for name, share in shares.items() if share > 0}
     whole = {name: part // _FINE or 1 for name, part in fine.items()}
     left = WHOLE - sum(whole.values())
     if left > 0:
         for _, name in sorted([(-(part % _FINE), name) for name, part in fine.items()])[:left]:
             whole[name] += 1
+    elif left < 0:  # the smallest have their one part of the largest
+        whole[min(whole, key=lambda name: (-whole[name], name))] += left
     return whole
 
 
@@ -168,17 +175,19 @@ def capped(shares: Mapping[str, float], num_groups: int, caps: Mapping[str, int]
         caps: Most groups of an environment in a batch; none for those not named.
 
     Returns:
-        Shares that add up to 1, none above its cap, if the caps hold a batch at all.
+        Shares that add up to 1, none above its cap, if the caps hold a batch at all; otherwise the caps.
+
+    Raises:
+        SpecError: All shares are 0.
 
     Example:
-        >>> capped({"a": 0.5, "b": 0.3, "c": 0.2}, 10, {"a": 2})
-        {'a': 0.2, 'b': 0.48, 'c': 0.32}
+        >>> capped({"a": 0.5, "b": 0.25, "c": 0.25}, 8, {"a": 2})
+        {'a': 0.25, 'b': 0.375, 'c': 0.375}
     """
-    total = math.fsum(shares.values())
-    free = {name: share / total for name, share in shares.items() if share > 0}
+    free = {name: share for name, share in normalised(shares).items() if share > 0}
     full: dict[str, float] = {}
     while free:
-        left = 1.0 - math.fsum(full.values())
+        left = max(0.0, 1.0 - math.fsum(full.values()))
         total = math.fsum(free.values())
         scaled = {name: share / total * left for name, share in free.items()}
         over = {
