@@ -130,12 +130,8 @@ class Curriculum:
         if self.bandit is not None:
             asked = self.bandit.shares(asked)
         wanted = asked if self.bandit is None else normalised(self.bandit.compensated(asked))
-        shares, trials = self.outages.shares(wanted, self.num_groups)
-        left = self.num_groups - sum(trials.values())
-        caps = {name: cap for name, cap in self._caps.items() if name in shares}
-        if caps:
-            shares = capped(shares, left, caps)
-        quota = self.quotas.take(shares, left, caps) | trials
+        shares, trials = self.outages.shares(wanted, self.num_groups, self._caps)
+        quota = self._quota(shares, self.num_groups - sum(trials.values())) | trials
         stage = self.stages.current
         batch = Batch(
             index,
@@ -149,6 +145,13 @@ class Curriculum:
         self.batches[index] = batch
         self.num_planned += 1
         return batch
+
+    def _quota(self, shares: Mapping[str, float], num_groups: int) -> dict[str, int]:
+        """Return how many of so many groups each environment gets."""
+        if not num_groups:  # all of them are trials
+            return {}
+        caps = {name: cap for name, cap in self._caps.items() if name in shares}
+        return self.quotas.take(capped(shares, num_groups, caps) if caps else shares, num_groups, caps)
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
         """Return names in the order in which the environments were declared."""

@@ -54,7 +54,15 @@ def is_count(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int beyond any float
+        return False
+
+
+def is_amount(value: Any) -> bool:
+    """Tell whether a value is a finite number from 0."""
+    return is_number(value) and value >= 0
 
 
 def is_share(value: Any) -> bool:
@@ -64,7 +72,9 @@ def is_share(value: Any) -> bool:
 
 def mapping_of(check: Check) -> Check:
     """Return the check of a mapping from names to values that pass a check."""
-    return lambda value: isinstance(value, Mapping) and all(map(check, value.values()))
+    return lambda value: (
+        isinstance(value, Mapping) and all(isinstance(name, str) for name in value) and all(map(check, value.values()))
+    )
 
 
 def renamed(values: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
