@@ -47,6 +47,11 @@ def read(state: Any, owner: str, **checks: Check) -> dict[str, Any]:
     return dict(state)
 
 
+def is_list(value: Any) -> bool:
+    """Tell whether a value is a list."""
+    return isinstance(value, list)
+
+
 def is_count(value: Any) -> bool:
     """Tell whether a value is a whole number from 0."""
     return type(value) is int and value >= 0
