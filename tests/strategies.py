@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from multienv import discounted
+from multienv.curriculum import Entry, Outcome, Pick
 from multienv.errors import SessionError
-from multienv.specs import Adaptive, CurriculumSpec, RewardSpec, Schedule, Stage
+from multienv.specs import Adaptive, CurriculumSpec, RewardSpec, Schedule, Stage, TaskRules
 from multienv.types import RESERVED_NAMES, Episode, EpisodeStatus, Step, ToolOutput, ToolRefused, ToolSpec
 
 environment_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,11}", fullmatch=True).filter(
@@ -349,4 +350,56 @@ def curriculum_specs(draw: st.DrawFn, names: Sequence[str]) -> CurriculumSpec:
         adaptive=draw(st.none() | adaptives),
         seed=draw(st.none() | st.integers(0, 9)),
         **over_time,
+    )
+
+
+task_rules = st.just(TaskRules()) | st.builds(
+    TaskRules,
+    solved_at=st.none() | st.floats(0.6, 1),
+    hopeless_at=st.none() | st.floats(0, 0.5),
+    gate_after=st.none() | st.integers(1, 3),
+    gate_passes=st.integers(1, 3),
+    set_aside_after=st.none() | st.integers(2, 3),
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn, names: Sequence[str]) -> list[Entry]:
+    """What a curriculum knows of environments of these names; their caps hold any batch of up to eight groups."""
+    made = []
+    for name in names:
+        num = draw(st.integers(1, 6))
+        ids = draw(st.just(()) | st.just(tuple(f"{name}/train/{place}" for place in range(num))))
+        made.append(
+            Entry(
+                name,
+                num,
+                draw(positive_weights),
+                draw(task_rules),
+                draw(st.just(()) | st.lists(st.none() | st.floats(0, 1), min_size=num, max_size=num)),
+                ids,
+                draw(st.none() | st.integers(8, 12) | st.integers(1, 4)) if name != names[0] else None,
+            )
+        )
+    return made
+
+
+@st.composite
+def group_outcomes(draw: st.DrawFn, pick: Pick) -> Outcome:
+    """Any outcome of a group of four."""
+    num_scored = draw(st.sampled_from([4, 4, 4, 0, 2]))
+    num_refused = draw(st.integers(0, 4 - num_scored)) if num_scored < 4 else 0
+    sizes = st.floats(0, 8) | st.sampled_from([float("nan"), float("inf")])
+    return Outcome(
+        pick.environment,
+        pick.task,
+        num_rollouts=4,
+        num_finished=num_scored,
+        num_failed=4 - num_scored - num_refused,
+        num_refused=num_refused,
+        num_scored=num_scored,
+        num_successes=draw(st.integers(0, num_scored)),
+        num_nonzero=draw(st.sampled_from([0, num_scored])),
+        sum_abs_advantage=draw(sizes),
+        num_tokens=draw(st.integers(0, 99)),
     )
