@@ -207,6 +207,7 @@ def _is_outcome(value: Any) -> bool:
         and _is_pick(value[:2])
         and (value[2] is None or is_amount(value[2]))
         and all(map(is_count, value[3:]))
+        and value[3 + _COUNTS.index("num_successes")] <= value[3 + _COUNTS.index("num_scored")]
     )
 
 

@@ -11,10 +11,14 @@ from heapq import nsmallest
 from typing import Final
 
 from multienv.curriculum.shares import comparable, normalised
+from multienv.curriculum.state import mapping_of
 from multienv.errors import CheckpointError, SessionLimitError
 
 WHOLE: Final = 720_720_000_000
 """The parts that a group is counted in. Whole numbers, for sums of them are exact; divisible by all up to 16."""
+
+_LIMIT: Final = 1_000_000 * WHOLE
+"""No environment is ever owed so much, or has had so much too many."""
 
 _FINE: Final = 16
 """Parts are rounded to so many of a part first: a share scaled up and down again is the same."""
@@ -91,8 +95,8 @@ class Quotas:
         Raises:
             CheckpointError: It is none.
         """
-        if not isinstance(state, Mapping) or not all(type(credit) is int for credit in state.values()):
-            raise CheckpointError(f"{state!r} is not the state of quotas; accepted: what state_dict() returned")
+        if not mapping_of(lambda credit: type(credit) is int and abs(credit) < _LIMIT)(state):
+            raise CheckpointError(f"{state!r:.200} is not the state of quotas; accepted: what state_dict() returned")
         self._credits = dict(state)
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from multienv.errors import CheckpointError
+
+_LIMIT: Final = 2**53
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
@@ -53,8 +55,8 @@ def is_list(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Tell whether a value is a whole number from 0."""
-    return type(value) is int and value >= 0
+    """Tell whether a value is a whole number from 0, and one that a float holds exactly."""
+    return type(value) is int and 0 <= value < _LIMIT
 
 
 def is_number(value: Any) -> bool:
