@@ -146,7 +146,7 @@ def test_quotas_go_on_from_their_state_as_if_they_had_not_stopped(
     ]
 
 
-@pytest.mark.parametrize("state", [None, [], {"a": 1.0}, {"a": True}, {"a": None}, "a"])
+@pytest.mark.parametrize("state", [None, [], {"a": 1.0}, {"a": True}, {"a": None}, "a", {1: 1}, {"a": 10**30}])
 def test_what_is_no_state_of_quotas_is_refused(state: Any) -> None:
     with pytest.raises(CheckpointError, match="is not the state of quotas; accepted: what state_dict"):
         Quotas().load_state_dict(state)
