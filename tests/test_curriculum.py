@@ -94,7 +94,8 @@ def test_a_restart_at_any_point_and_any_timing_of_the_outcomes_change_no_pick(
     make: Callable[[], Curriculum], data: st.DataObject
 ) -> None:
     early, late = Run(make), Run(make)
-    lag, known = early.curriculum.lag, []
+    known: list[list[Outcome]] = []
+    lag = early.curriculum.lag
     num_late = 0
     for index in range(data.draw(st.integers(1, 9))):
         while num_late < index - lag:  # as late as may be
@@ -207,7 +208,23 @@ def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 STATE = a_state()
 PLACES = places_of(STATE)
-FOREIGN = [None, True, -1, 1.5, 10**400, math.nan, math.inf, "x", [], [1], {}, {"x": 1}, {"x": {}}, [[]], [None]]
+FOREIGN: list[Any] = [
+    None,
+    True,
+    -1,
+    1.5,
+    10**400,
+    math.nan,
+    math.inf,
+    "x",
+    [],
+    [1],
+    {},
+    {"x": 1},
+    {"x": {}},
+    [[]],
+    [None],
+]
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(FOREIGN))

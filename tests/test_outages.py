@@ -104,7 +104,7 @@ def test_more_that_are_down_than_places_are_tried_in_turn_and_leave_places_to_th
 
 @given(shares(max_size=8), groups, st.data())
 def test_what_was_missed_is_paid_back_in_time(weights: dict[str, float], num_groups: int, data: st.DataObject) -> None:
-    world = World(normalised({name: max(weight, 0.05) for name, weight in weights.items()}), num_groups)
+    world = World(normalised({name: min(max(weight, 0.2), 2.0) for name, weight in weights.items()}), num_groups)
     asked = world.asked
     down = data.draw(st.sets(st.sampled_from(sorted(asked)), max_size=len(asked) - 1))
     for _ in range(data.draw(st.integers(0, 15))):

@@ -116,8 +116,7 @@ class _Places:
         quota = self._quota
         missing = self._num_groups - sum(quota.values())
         if missing > 0:
-            begun = [name for name, num in quota.items() if self._owed[name] > num * WHOLE and self._has_room(name)]
-            for name in nsmallest(missing, begun, key=self._next):
+            for *_, name in nsmallest(missing, self._begun()):
                 quota[name] += 1
             missing = self._num_groups - sum(quota.values())
         for _ in range(missing):  # shares that changed, or caps: they go to whoever is next
@@ -125,6 +124,16 @@ class _Places:
         for _ in range(-missing):  # shares that changed: whoever can wait is left out
             quota[max(filter(quota.get, quota), key=self._last)] -= 1
         return quota
+
+    def _begun(self) -> list[tuple[int, int, str]]:
+        """Return the deadlines of the jobs that may be done; written out, for it takes most of a decision's time."""
+        whole, owed, most, num_groups = self._whole, self._owed, self._most, self._num_groups
+        begun = []
+        for name, num in self._quota.items():
+            left = (num + 1) * WHOLE - owed[name]
+            if left < WHOLE and num < most.get(name, num_groups):
+                begun.append((-(-left // (num_groups * whole[name])), left, name))
+        return begun
 
     def _has_room(self, name: str) -> bool:
         return self._quota[name] < self._most.get(name, self._num_groups)

@@ -16,6 +16,8 @@ from multienv.specs import CurriculumSpec, Schedule
 
 _POWERS: Final = {"uniform": 0.0, "proportional": 1.0}
 _LEAST: Final = sys.float_info.min
+_SMALL: Final = 1e-100
+_LARGE: Final = 1e100
 
 
 def base_weights(
@@ -38,8 +40,8 @@ def base_weights(
     return {name: float(num) ** power for name, num in num_tasks.items()}
 
 
-def comparable(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return weights in a unit in which their sum neither overflows nor vanishes: the largest lies from 0.5 to 1.
+def comparable(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """Return weights in a unit in which their sum neither overflows nor vanishes: themselves where it does not anyhow.
 
     The unit is a power of two, so nothing is rounded, but what is 1e300 times smaller than the largest may become 0.
 
@@ -47,12 +49,14 @@ def comparable(weights: Mapping[str, float]) -> dict[str, float]:
         SpecError: All weights are 0.
 
     Example:
-        >>> comparable({"a": 6.0, "b": 2.0})
+        >>> comparable({"a": 3 * 2.0**1000, "b": 2.0**1000})
         {'a': 0.75, 'b': 0.25}
     """
     largest = max(weights.values(), default=0.0)
     if not largest:
         raise SpecError(f"all sampling weights are 0 ({', '.join(weights)}); at least one environment must have some")
+    if _SMALL < largest < _LARGE:
+        return weights
     exponent = -math.frexp(largest)[1]
     return {name: math.ldexp(weight, exponent) for name, weight in weights.items()}
 
