@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from multienv import discounted
+from multienv.curriculum import Entry, Outcome, Pick
 from multienv.errors import SessionError
 from multienv.manifest import Manifest, PinnedEnvironment, PinnedTask, PinnedTasks
-from multienv.specs import RewardSpec
+from multienv.specs import Adaptive, CurriculumSpec, RewardSpec, Schedule, Stage, TaskRules
 from multienv.types import (
     RESERVED_NAMES,
     Episode,
@@ -340,4 +341,118 @@ def manifests(draw: st.DrawFn) -> Manifest:
             name: PinnedEnvironment(target=draw(st.text(max_size=5)), training=tasks(name), evaluation=tasks(name))
             for name in draw(mixtures)
         }
+    )
+
+
+positive_weights = st.sampled_from([1e-9, 0.001, 0.01, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 7.0, 100.0]) | st.floats(1e-3, 1e3)
+extreme_weights = positive_weights | st.floats(5e-324, 1.7e308) | st.sampled_from([5e-324, 1e-300, 1e300, 1.7e308])
+
+
+@st.composite
+def shares(
+    draw: st.DrawFn, max_size: int = 40, weights: st.SearchStrategy[float] = positive_weights
+) -> dict[str, float]:
+    """Weights of environments, none of them 0."""
+    drawn = draw(st.lists(weights, min_size=1, max_size=max_size))
+    return {f"e{place}": weight for place, weight in enumerate(drawn)}
+
+
+def _some_weights(names: Sequence[str]) -> st.SearchStrategy[dict[str, float]]:
+    """Weights of some environments, not all 0."""
+    weights = st.just(0.0) | positive_weights
+    return st.dictionaries(st.sampled_from(names), weights, min_size=1).filter(lambda drawn: any(drawn.values()))
+
+
+@st.composite
+def _stages(draw: st.DrawFn, names: Sequence[str]) -> tuple[Stage, ...]:
+    """Up to three stages that end soon where their environments succeed."""
+    num = draw(st.integers(1, 3))
+    goals = st.floats(0.01, 1)
+    horizons = st.dictionaries(st.sampled_from(names), st.integers(1, 9))
+    made = []
+    for place in range(num):
+        weights = draw(st.just({}) | _some_weights(names))
+        can_end = [name for name in names if not weights or weights.get(name)]
+        until = draw(st.dictionaries(st.sampled_from(can_end), goals, min_size=1)) if place < num - 1 else {}
+        groups = draw(st.integers(1, 3))
+        made.append(Stage(weights=weights, until=until, min_groups=groups, max_tool_calls=draw(horizons)))
+    return tuple(made)
+
+
+adaptives = st.builds(
+    Adaptive,
+    smoothing=st.floats(0.01, 1),
+    temperature=st.floats(0.01, 10),
+    floor=st.floats(0.01, 0.99),
+    max_change=st.floats(0.001, 1),
+    max_compensation=st.floats(1, 5),
+)
+
+
+@st.composite
+def curriculum_specs(draw: st.DrawFn, names: Sequence[str]) -> CurriculumSpec:
+    """Any declaration that the curriculum itself follows."""
+    points = st.dictionaries(st.integers(0, 12), _some_weights(names), min_size=1, max_size=4)
+    schedules = st.builds(Schedule, points=points, interpolation=st.sampled_from(["piecewise", "linear"]))
+    over_time: dict[str, Any] = draw(
+        st.just({}) | schedules.map(lambda made: {"schedule": made}) | _stages(names).map(lambda made: {"stages": made})
+    )
+    return CurriculumSpec(
+        mixture=draw(st.sampled_from(["weights", "uniform", "proportional", "temperature"])),
+        alpha=draw(st.floats(0, 1)),
+        adaptive=draw(st.none() | adaptives),
+        seed=draw(st.none() | st.integers(0, 9)),
+        **over_time,
+    )
+
+
+task_rules = st.just(TaskRules()) | st.builds(
+    TaskRules,
+    solved_at=st.none() | st.floats(0.6, 1),
+    hopeless_at=st.none() | st.floats(0, 0.5),
+    gate_after=st.none() | st.integers(1, 3),
+    gate_passes=st.integers(1, 3),
+    set_aside_after=st.none() | st.integers(2, 3),
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn, names: Sequence[str]) -> list[Entry]:
+    """What a curriculum knows of environments of these names; their caps hold any batch of up to eight groups."""
+    made = []
+    for name in names:
+        num = draw(st.integers(1, 6))
+        ids = draw(st.just(()) | st.just(tuple(f"{name}/train/{place}" for place in range(num))))
+        made.append(
+            Entry(
+                name,
+                num,
+                draw(positive_weights),
+                draw(task_rules),
+                draw(st.just(()) | st.lists(st.none() | st.floats(0, 1), min_size=num, max_size=num)),
+                ids,
+                draw(st.none() | st.integers(8, 12) | st.integers(1, 4)) if name != names[0] else None,
+            )
+        )
+    return made
+
+
+@st.composite
+def group_outcomes(draw: st.DrawFn, pick: Pick) -> Outcome:
+    """Any outcome of a group of four."""
+    num_scored = draw(st.sampled_from([4, 4, 4, 0, 2]))
+    num_refused = draw(st.integers(0, 4 - num_scored)) if num_scored < 4 else 0
+    sizes = st.floats(0, 8) | st.sampled_from([float("nan"), float("inf")])
+    return Outcome(
+        pick.environment,
+        pick.task,
+        num_rollouts=4,
+        num_finished=num_scored,
+        num_failed=4 - num_scored - num_refused,
+        num_refused=num_refused,
+        num_scored=num_scored,
+        num_successes=draw(st.integers(0, num_scored)),
+        num_nonzero=draw(st.sampled_from([0, num_scored])),
+        sum_abs_advantage=draw(sizes),
+        num_tokens=draw(st.integers(0, 99)),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from multienv.curriculum.outcomes import Outcome
-from multienv.curriculum.state import is_number, mapping_of, read
+from multienv.curriculum.state import is_amount, is_count, mapping_of, read
 from multienv.errors import CheckpointError
 
 
@@ -77,7 +77,11 @@ class Account:
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Put lines under new names; an environment that is gone keeps its line, for it was trained on."""
-        self._lines = {names.get(name, name): line for name, line in self._lines.items()}
+        before, self._lines = self._lines, {}
+        for name, line in before.items():
+            own = self._line(names.get(name, name))
+            for column in COLUMNS:  # two lines meet where a name was that of one that is gone
+                setattr(own, column, getattr(own, column) + getattr(line, column))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on after a restart; plain JSON."""
@@ -93,5 +97,5 @@ class Account:
             raise CheckpointError(
                 f"{state!r:.200} is not the state of an account; accepted: what state_dict() returned"
             )
-        checks = dict.fromkeys(COLUMNS, lambda value: is_number(value) and value >= 0)
+        checks = dict.fromkeys(COLUMNS, is_count) | {"asked": is_amount}
         self._lines = {name: Line(**read(line, "the account", **checks)) for name, line in state.items()}

@@ -8,11 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
-from typing import Any
+from typing import Any, Final
 
 from multienv.curriculum.outcomes import Outcome
-from multienv.curriculum.state import is_number, is_share, mapping_of, read, renamed
+from multienv.curriculum.state import is_amount, is_share, mapping_of, read, renamed
+from multienv.errors import CheckpointError
 from multienv.specs import Adaptive
+
+_LARGEST: Final = 1e300
+"""A larger sum of |advantage| is no advantage but a number that ran away, like an infinite one."""
+
+_COARSE: Final = 1e-200
 
 
 class Bandit:
@@ -37,7 +43,7 @@ class Bandit:
         """Take in the groups of one batch."""
         own: dict[str, tuple[float, int, int, int]] = {}
         for outcome in outcomes:
-            if outcome.num_scored and math.isfinite(outcome.sum_abs_advantage):
+            if outcome.num_scored and 0 <= outcome.sum_abs_advantage <= _LARGEST:
                 size, num_scored, num_signals, num_groups = own.get(outcome.environment, (0.0, 0, 0, 0))
                 own[outcome.environment] = (
                     size + outcome.sum_abs_advantage,
@@ -62,23 +68,26 @@ class Bandit:
         Returns:
             Shares that add up to 1, each at least `floor` of its prior.
         """
-        weights = list(priors.values())
-        targets = _scaled(self._targets(priors), weights)
-        olds = _scaled([self._tilts.get(name, 1.0) for name in priors], weights)
+        names = [name for name, prior in priors.items() if prior]
+        weights = [priors[name] for name in names]
+        targets = _scaled(self._targets(names), weights)
+        olds = _scaled([self._tilts.get(name, 1.0) for name in names], weights)
         floor, free = self._spec.floor, 1 - self._spec.floor
         most = free * max(map(_size_of_move, weights, targets, olds))
         part = min(1.0, self._spec.max_change / max(most, 1e-12))
         tilts = [old + part * (target - old) for old, target in zip(olds, targets, strict=True)]
-        self._tilts |= zip(priors, tilts, strict=True)
-        return {name: prior * (floor + free * tilt) for (name, prior), tilt in zip(priors.items(), tilts, strict=True)}
+        self._tilts |= zip(names, tilts, strict=True)
+        moved = zip(names, weights, tilts, strict=True)
+        return dict.fromkeys(priors, 0.0) | {name: prior * (floor + free * tilt) for name, prior, tilt in moved}
 
-    def _targets(self, priors: Mapping[str, float]) -> list[float]:
-        """Return tilts in any unit; an environment not seen yet has the mean score of the others."""
-        known = [self._scores[name] for name in priors if name in self._scores]
+    def _targets(self, names: Sequence[str]) -> list[float]:
+        """Return tilts in any unit; an environment not seen yet has the mean score of the others in the mixture."""
+        known = [self._scores[name] for name in names if name in self._scores]
         if not known:
-            return [1.0] * len(priors)
+            return [1.0] * len(names)
         best, mean = max(known), math.fsum(known) / len(known)
-        return [math.exp((self._scores.get(name, mean) - best) / self._spec.temperature) for name in priors]
+        temperature = self._spec.temperature
+        return [math.exp(min(0.0, self._scores.get(name, mean) - best) / temperature) for name in names]
 
     def compensated(self, shares: Mapping[str, float]) -> dict[str, float]:
         """Return weights by which the shares reach the gradient, where some groups carry no signal.
@@ -108,8 +117,10 @@ class Bandit:
         Raises:
             CheckpointError: It is none.
         """
-        numbers = mapping_of(lambda value: is_number(value) and value >= 0)
-        loaded = read(state, "the bandit", scores=numbers, signals=mapping_of(is_share), tilts=numbers)
+        amounts = mapping_of(is_amount)
+        loaded = read(state, "the bandit", scores=amounts, signals=mapping_of(is_share), tilts=amounts)
+        if loaded["scores"].keys() != loaded["signals"].keys():
+            raise CheckpointError("the state of the bandit has scores and signals of different environments")
         self._scores, self._signals, self._tilts = (dict(loaded[key]) for key in ("scores", "signals", "tilts"))
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -120,9 +131,9 @@ class Bandit:
 
 
 def _scaled(tilts: Sequence[float], priors: Sequence[float]) -> list[float]:
-    """Scale tilts so that their mean under the priors is 1."""
+    """Scale tilts so that their mean under the priors is 1; without tilts where a float is too coarse for that."""
     mean = math.fsum(map(mul, priors, tilts))
-    return [tilt / mean for tilt in tilts] if mean > 0 else [1.0] * len(tilts)
+    return [tilt / mean for tilt in tilts] if mean > _COARSE else [1.0] * len(tilts)
 
 
 def _size_of_move(prior: float, target: float, old: float) -> float:

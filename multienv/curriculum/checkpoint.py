@@ -5,23 +5,40 @@ Flow: `Curriculum.state_dict` → `state_of` → the checkpoint → `restore` �
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from multienv.curriculum.batch import Batch
+from multienv.curriculum.differences import check_renamed, differences
 from multienv.curriculum.outcomes import Outcome, Pick
-from multienv.curriculum.state import is_count, is_share, mapping_of, read
-from multienv.errors import CheckpointError, SpecError, nearest
+from multienv.curriculum.state import is_amount, is_count, is_list, is_share, mapping_of, read
+from multienv.errors import CheckpointError
 
 if TYPE_CHECKING:
     from multienv.curriculum.curriculum import Curriculum, Entry
 
 _FORMAT: Final = 1
-_FIELDS: Final = tuple(name for name in Outcome.__dataclass_fields__ if name not in ("environment", "task"))
+_COUNTS: Final = tuple(
+    name for name in Outcome.__dataclass_fields__ if name not in ("environment", "task", "sum_abs_advantage")
+)
+_PARTS: Final = ("orders", "quotas", "outages", "stages", "account", "bandit")
+
+
+def digest(name: str, ids: Sequence[str]) -> str:
+    """Return what tells one list of tasks from another, whatever its environment is called."""
+    return blake2b("\n".join(task.removeprefix(f"{name}/") for task in ids).encode(), digest_size=8).hexdigest()
 
 
 def state_of(curriculum: Curriculum) -> dict[str, Any]:
-    """Return all that a curriculum needs to go on after a restart; plain JSON, tasks by their ids."""
+    """Return all that a curriculum needs to go on after a restart; plain JSON, tasks by their ids.
+
+    Of the batches that were observed only the last is kept: it may still be trained on.
+    """
 
     def pick(environment: str, task: int) -> list[Any]:
         ids = curriculum.entries[environment].ids
@@ -29,8 +46,10 @@ def state_of(curriculum: Curriculum) -> dict[str, Any]:
 
     return {
         "format": _FORMAT,
+        "declared": json.loads(curriculum.spec.model_dump_json()),
+        "seed": curriculum.seed,
         "environments": {
-            name: {"num_tasks": entry.num_tasks, "prior": curriculum.priors[name]}
+            name: {"num_tasks": entry.num_tasks, "tasks": curriculum.digests[name], "prior": curriculum.priors[name]}
             for name, entry in curriculum.entries.items()
         },
         "num_groups": curriculum.num_groups,
@@ -44,12 +63,10 @@ def state_of(curriculum: Curriculum) -> dict[str, Any]:
                 "max_tool_calls": dict(batch.max_tool_calls),
             }
             for batch in curriculum.batches.values()
+            if batch.index >= curriculum.num_observed - 1
         ],
         "waiting": [
-            [
-                index,
-                [[*pick(one.environment, one.task), *(getattr(one, field) for field in _FIELDS)] for one in outcomes],
-            ]
+            {"index": index, "outcomes": [[*pick(one.environment, one.task), *_figures(one)] for one in outcomes]}
             for index, outcomes in curriculum.waiting.items()
         ],
         "orders": {
@@ -63,11 +80,17 @@ def state_of(curriculum: Curriculum) -> dict[str, Any]:
     }
 
 
+def _figures(outcome: Outcome) -> list[Any]:
+    """Return the figures of an outcome; a sum that is no number is None, for JSON knows none."""
+    size = outcome.sum_abs_advantage
+    return [size if math.isfinite(size) else None, *(getattr(outcome, name) for name in _COUNTS)]
+
+
 def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> list[str]:
-    """Let a curriculum go on from a state.
+    """Let a curriculum go on from a state, or leave it as it is.
 
     Args:
-        curriculum: One that has planned nothing yet.
+        curriculum: The one.
         state: What `state_of` returned, after a round through JSON.
         renamed: From the names of environments in the state to those they have now, where they differ.
 
@@ -78,16 +101,57 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
         CheckpointError: It is no such state.
         SpecError: `renamed` names an environment that there is not.
     """
+    loaded = _read(state)
+    saved: Mapping[str, Any] = loaded["environments"]
+    check_renamed(renamed, saved, curriculum.entries)
+    names = {old: renamed.get(old, old) for old in saved if renamed.get(old, old) in curriculum.entries}
+    places = _Places(curriculum.entries, names)
+    parts = {part: deepcopy(getattr(curriculum, part)) for part in _PARTS}
+    for old, new in names.items():
+        is_same_order = old == new and loaded["seed"] == curriculum.seed
+        own = loaded["orders"][old]
+        parts["orders"][new].load_state_dict(own, places.ids_as_saved(old))
+        if not is_same_order:  # the order of a pass follows from seed and name: what is left of this one is another
+            own = {**own, "pass": own["pass"] + 1, "position": 0}
+            parts["orders"][new].load_state_dict(own, places.ids_as_saved(old))
+    for part in _PARTS[1:]:
+        if parts[part] is not None and loaded[part] is not None:
+            parts[part].load_state_dict(loaded[part])
+            parts[part].rename(names)
+    batches = list(takewhile(lambda batch: batch is not None, map(places.batch, loaded["batches"])))
+    if loaded["num_groups"] != curriculum.num_groups:
+        batches = []
+    waiting = {own["index"]: list(places.outcomes(own["outcomes"])) for own in loaded["waiting"]}
+
+    vars(curriculum).update(parts)
+    curriculum.batches = {batch.index: batch for batch in batches if batch is not None}
+    curriculum.waiting = waiting
+    curriculum.num_observed = loaded["num_observed"]
+    curriculum.num_planned = loaded["num_planned"]
+    is_cut = len(batches) < len(loaded["batches"])
+    if is_cut:
+        curriculum.num_planned = loaded["batches"][len(batches)]["index"]
+    return [*differences(curriculum, loaded, names), *(["batches planned ahead are planned anew"] if is_cut else [])]
+
+
+def _read(state: Any) -> dict[str, Any]:
+    """Check a state as far as it is the curriculum's own.
+
+    Raises:
+        CheckpointError: It does not fit.
+    """
     loaded = read(
         state,
         "the curriculum",
-        format=lambda value: value == _FORMAT,
-        environments=mapping_of(_is_known),
+        format=lambda value: type(value) is int and value == _FORMAT,
+        declared=mapping_of(lambda _: True),
+        seed=lambda value: type(value) is int,
+        environments=mapping_of(lambda value: isinstance(value, Mapping)),
         num_groups=is_count,
         num_planned=is_count,
         num_observed=is_count,
-        batches=_is_list,
-        waiting=_is_list,
+        batches=is_list,
+        waiting=is_list,
         orders=mapping_of(lambda value: isinstance(value, Mapping)),
         quotas=mapping_of(lambda value: type(value) is int),
         outages=lambda value: isinstance(value, Mapping),
@@ -95,34 +159,56 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
         bandit=lambda value: value is None or isinstance(value, Mapping),
         account=lambda value: isinstance(value, Mapping),
     )
-    saved: Mapping[str, Any] = loaded["environments"]
-    _check_renamed(renamed, saved, curriculum.entries)
-    names = {old: renamed.get(old, old) for old in saved if renamed.get(old, old) in curriculum.entries}
-    places = _Places(curriculum.entries, names)
-    try:
-        for old, new in names.items():
-            curriculum.orders[new].load_state_dict(loaded["orders"][old], places.ids_as_saved(old))
-        curriculum.quotas.load_state_dict(loaded["quotas"])
-        curriculum.outages.load_state_dict(loaded["outages"])
-        curriculum.stages.load_state_dict(loaded["stages"])
-        curriculum.account.load_state_dict(loaded["account"])
-        if curriculum.bandit is not None and loaded["bandit"] is not None:
-            curriculum.bandit.load_state_dict(loaded["bandit"])
-        batches = [batch for batch in map(places.batch, loaded["batches"]) if batch is not None]
-        curriculum.waiting |= {int(index): list(places.outcomes(outcomes)) for index, outcomes in loaded["waiting"]}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"the state of the curriculum does not fit: {error!r}") from error
-    for part in (curriculum.quotas, curriculum.outages, curriculum.stages, curriculum.account, curriculum.bandit):
-        if part is not None:
-            part.rename(names)
-    curriculum.num_observed = loaded["num_observed"]
-    fits = len(batches) == len(loaded["batches"]) and loaded["num_groups"] == curriculum.num_groups
-    if fits:
-        curriculum.batches |= {batch.index: batch for batch in batches}
-    curriculum.num_planned = loaded["num_planned" if fits else "num_observed"]
-    return [*_differences(curriculum, loaded, names), *([] if fits else ["batches planned ahead are planned anew"])]
+    for own in loaded["environments"].values():
+        read(own, "an environment", num_tasks=is_count, tasks=_is_text, prior=is_share)
+    for own in loaded["batches"]:
+        horizons = mapping_of(lambda value: is_count(value) and value > 0)
+        picks = _list_of(_is_pick)
+        read(own, "a batch", index=is_count, groups=picks, asked=mapping_of(is_share), max_tool_calls=horizons)
+    for own in loaded["waiting"]:
+        read(own, "outcomes", index=is_count, outcomes=_list_of(_is_outcome))
+    num_planned, num_observed = loaded["num_planned"], loaded["num_observed"]
+    planned = [own["index"] for own in loaded["batches"]]
+    waiting = [own["index"] for own in loaded["waiting"]]
+    if (
+        not num_observed - 1 <= num_planned <= num_observed + len(planned)
+        or planned != list(range(num_planned - len(planned), num_planned))
+        or waiting != list(range(num_observed - len(waiting), num_observed))
+        or loaded["orders"].keys() != loaded["environments"].keys()
+    ):
+        raise CheckpointError(
+            "the state of the curriculum does not fit: its batches or environments do not belong together. Resume from "
+            "another checkpoint, or start anew"
+        )
+    return loaded
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _list_of(check: Any) -> Any:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _is_pick(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2  # noqa: PLR2004 - environment and task
+        and isinstance(value[0], str)
+        and (isinstance(value[1], str) or is_count(value[1]))
+    )
+
+
+def _is_outcome(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3 + len(_COUNTS)
+        and _is_pick(value[:2])
+        and (value[2] is None or is_amount(value[2]))
+        and all(map(is_count, value[3:]))
+        and value[3 + _COUNTS.index("num_successes")] <= value[3 + _COUNTS.index("num_scored")]
+    )
 
 
 class _Places:
@@ -138,17 +224,18 @@ class _Places:
         ids = self._entries[new].ids
         if not ids:
             return None
-        return ids if old == new else [old + task.removeprefix(new) for task in ids]
+        if old == new:
+            return ids
+        return [f"{old}/{task.removeprefix(f'{new}/')}" if task.startswith(f"{new}/") else task for task in ids]
 
-    def place(self, old: str, task: Any) -> int | None:
+    def place(self, old: str, task: str | int) -> int | None:
         """Return the place of a task; None where there is none now."""
         if old not in self._names:
             return None
-        if old not in self._by_id:
-            ids = self.ids_as_saved(old)
-            self._by_id[old] = {} if ids is None else {name: place for place, name in enumerate(ids)}
         if isinstance(task, int):
             return task if task < self._entries[self._names[old]].num_tasks else None
+        if old not in self._by_id:
+            self._by_id[old] = {name: place for place, name in enumerate(self.ids_as_saved(old) or ())}
         return self._by_id[old].get(task)
 
     def batch(self, saved: Mapping[str, Any]) -> Batch | None:
@@ -157,69 +244,16 @@ class _Places:
         if any(place is None for _, place in groups):
             return None
         return Batch(
-            int(saved["index"]),
+            saved["index"],
             tuple(Pick(self._names[old], place) for old, place in groups if place is not None),
-            {self._names.get(old, old): float(share) for old, share in saved["asked"].items()},
-            {self._names.get(old, old): int(calls) for old, calls in saved["max_tool_calls"].items()},
+            {self._names.get(old, old): share for old, share in saved["asked"].items()},
+            {self._names.get(old, old): calls for old, calls in saved["max_tool_calls"].items()},
         )
 
-    def outcomes(self, saved: Sequence[Any]) -> Iterator[Outcome]:
+    def outcomes(self, saved: Sequence[Sequence[Any]]) -> Iterator[Outcome]:
         """Return outcomes that wait to be learnt from; those of tasks that are gone are left out."""
-        for old, task, *rest in saved:
+        for old, task, size, *counts in saved:
             if (place := self.place(old, task)) is not None:
-                yield Outcome(self._names[old], place, **dict(zip(_FIELDS, rest, strict=True)))
-
-
-def _is_known(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and value.keys() == {"num_tasks", "prior"}
-        and is_count(value["num_tasks"])
-        and is_share(value["prior"])
-    )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-def _check_renamed(renamed: Mapping[str, str], saved: Mapping[str, Any], entries: Mapping[str, Any]) -> None:
-    for old, new in renamed.items():
-        if old not in saved:
-            raise SpecError(
-                f"renamed has {old!r}{nearest(old, saved)}, which the checkpoint does not know; its environments: "
-                f"{', '.join(saved)}"
-            )
-        if new not in entries:
-            raise SpecError(
-                f"renamed has {new!r}{nearest(new, entries)}, which the mixture does not have; its environments: "
-                f"{', '.join(entries)}"
-            )
-        if new in saved and renamed.get(new, new) == new:
-            raise SpecError(
-                f"renamed gives {old!r} the name {new!r}, which the checkpoint has already; rename that too"
-            )
-    if len(set(renamed.values())) < len(renamed):
-        raise SpecError("renamed gives two environments one name; give each its own")
-
-
-def _differences(curriculum: Curriculum, loaded: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """Say in sentences what is not as it was."""
-    saved = loaded["environments"]
-    sentences = [f"{old!r} is called {new!r} now" for old, new in names.items() if old != new]
-    sentences += [f"{old!r} is gone" for old in saved if old not in names]
-    sentences += [f"{new!r} is new" for new in curriculum.entries if new not in names.values()]
-    for old, new in names.items():
-        before, now = saved[old]["num_tasks"], curriculum.entries[new].num_tasks
-        if before != now:
-            sentences.append(f"{new!r} has {now} tasks now, it had {before}")
-    if names.keys() == saved.keys() and set(names.values()) == curriculum.entries.keys():
-        for old, new in names.items():
-            share, own = saved[old]["prior"], curriculum.priors[new]
-            if abs(share - own) > 1e-9:  # noqa: PLR2004 - rounding
-                sentences.append(f"the prior share of {new!r} is {own:.3g} now, it was {share:.3g}")
-    if loaded["num_groups"] != curriculum.num_groups:
-        sentences.append(f"a batch has {curriculum.num_groups} groups now, it had {loaded['num_groups']}")
-    if (loaded["bandit"] is None) is not (curriculum.bandit is None):
-        sentences.append(f"the mixture {'follows' if curriculum.bandit else 'no longer follows'} the advantages now")
-    return sentences
+                size = math.nan if size is None else size  # noqa: PLW2901 - as it was
+                own = dict(zip(_COUNTS, counts, strict=True))
+                yield Outcome(self._names[old], place, sum_abs_advantage=size, **own)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from multienv.curriculum.account import Account, Line
 from multienv.curriculum.adaptive import Bandit
 from multienv.curriculum.batch import Batch, dealt
-from multienv.curriculum.checkpoint import restore, state_of
+from multienv.curriculum.checkpoint import digest, restore, state_of
 from multienv.curriculum.outages import Outages
 from multienv.curriculum.outcomes import Outcome, Pick
 from multienv.curriculum.quotas import Quotas, capped
 from multienv.curriculum.shares import base_weights, normalised, scheduled
 from multienv.curriculum.stages import Stages
 from multienv.curriculum.tasks import TaskOrder
-from multienv.errors import OrderError, SpecError
+from multienv.errors import OrderError, RoutingError, SessionLimitError, SpecError
 from multienv.specs import CurriculumSpec, TaskRules
 
 
@@ -63,7 +64,8 @@ class Curriculum:
         is_shuffled: False goes through each environment's tasks in their own order.
 
     Raises:
-        SpecError: There is nothing to train on.
+        SpecError: There is nothing to train on, now or in a later stage or at a later step.
+        SessionLimitError: The limits hold fewer groups than a batch has.
 
     Example:
         >>> curriculum = Curriculum([Entry("a", 10), Entry("b", 2)], CurriculumSpec(mixture="uniform"), num_groups=4)
@@ -83,20 +85,20 @@ class Curriculum:
         num_ranks: int = 1,
         is_shuffled: bool = True,
     ) -> None:
-        self.entries: Final = {entry.name: entry for entry in entries if entry.num_tasks}
+        self.entries: Final = _by_name(entries)
         self.spec, self.num_groups, self.lag, self.num_ranks = spec, num_groups, lag, num_ranks
         self._steps_before = steps_before
         weights = {name: entry.sampling_weight for name, entry in self.entries.items()}
         self._base = base_weights(spec, weights, {name: entry.num_tasks for name, entry in self.entries.items()})
         self._caps = {name: entry.max_groups for name, entry in self.entries.items() if entry.max_groups is not None}
-        seed = seed if spec.seed is None else spec.seed
+        self.seed: Final = seed if spec.seed is None else spec.seed
         self._places = {name: place for place, name in enumerate(self.entries)}
         self.priors: Final = normalised(self._base)
         self.orders = {
             name: TaskOrder(
                 name,
                 entry.num_tasks,
-                seed,
+                self.seed,
                 entry.rules,
                 entry.expected,
                 is_shuffled=is_shuffled,
@@ -114,10 +116,12 @@ class Curriculum:
         self._check()
 
     def _check(self) -> None:
-        """Say at once what every plan would say."""
-        if not self.entries:
-            raise SpecError("the curriculum has no environment with a task; there is nothing to train on")
-        self._shares_at(0)
+        """Say at once what a plan would say later."""
+        if self.num_groups < 1 or self.num_ranks < 1 or self.lag < 0:
+            raise SpecError(
+                f"num_groups={self.num_groups}, num_ranks={self.num_ranks}, lag={self.lag}; accepted: at least one "
+                "group and one rank, and a lag from 0"
+            )
         for entry in self.entries.values():
             if entry.max_groups == 0:
                 raise SpecError(
@@ -126,24 +130,45 @@ class Curriculum:
                     environment=entry.name,
                 )
 
-    def plan(self) -> Batch:
-        """Plan the next batch.
+        points = {} if self.spec.schedule is None else self.spec.schedule.points
+        parts = {f"step {step} of the schedule": weights for step, weights in points.items()}
+        parts |= {f"stage {place}": stage.weights for place, stage in enumerate(self.spec.stages)}
+        for what, weights in (parts or {"the mixture": {}}).items():
+            self._check_part(what, weights or self.priors)
+        for place, stage in enumerate(self.spec.stages):
+            if missing := sorted(stage.until.keys() - self.entries.keys()):
+                raise SpecError(
+                    f"stage {place} waits for {missing[0]!r}, which has no task to train on, and so never ends; give "
+                    "it tasks, or leave it out of until",
+                    environment=missing[0],
+                )
 
-        Raises:
-            SessionLimitError: The limits hold fewer groups than a batch has.
-        """
+    def _check_part(self, what: str, weights: Mapping[str, float]) -> None:
+        """Check that a part of the training has something to train on, and room for it."""
+        names = [name for name in self.entries if weights.get(name)]
+        if not names:
+            raise SpecError(
+                f"{what} trains on {', '.join(map(repr, weights))} only, which have no task to train on; give them "
+                "tasks, or name another environment of "
+                f"{', '.join(self.entries)}"
+            )
+        room = sum(self._caps.get(name, self.num_groups) for name in names)
+        if room < self.num_groups:
+            raise SessionLimitError(
+                f"a batch has {self.num_groups} groups, and in {what} the limits let {', '.join(names)} hold {room} at "
+                "once; raise limits.max_sessions, or make the batch smaller"
+            )
+
+    def plan(self) -> Batch:
+        """Plan the next batch."""
         index = self.num_planned
         self._learn(before=index - self.lag)
         asked = self._shares_at(self._steps_before(index))
         if self.bandit is not None:
             asked = self.bandit.shares(asked)
         wanted = asked if self.bandit is None else normalised(self.bandit.compensated(asked))
-        shares, trials = self.outages.shares(wanted, self.num_groups)
-        left = self.num_groups - sum(trials.values())
-        caps = {name: cap for name, cap in self._caps.items() if name in shares}
-        if caps:
-            shares = capped(shares, left, caps)
-        quota = self.quotas.take(shares, left, caps) | trials
+        shares, trials = self.outages.shares(wanted, self.num_groups, self._caps)
+        quota = self._quota(shares, self.num_groups - sum(trials.values())) | trials
         stage = self.stages.current
         batch = Batch(
             index,
@@ -157,6 +182,13 @@ class Curriculum:
         self.batches[index] = batch
         self.num_planned += 1
         return batch
+
+    def _quota(self, shares: Mapping[str, float], num_groups: int) -> dict[str, int]:
+        """Return how many of so many groups each environment gets."""
+        if not num_groups:  # all of them are trials
+            return {}
+        caps = {name: cap for name, cap in self._caps.items() if name in shares}
+        return self.quotas.take(capped(shares, num_groups, caps) if caps else shares, num_groups, caps)
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
         """Return names in the order in which the environments were declared."""
@@ -182,23 +214,30 @@ class Curriculum:
 
         Raises:
             OrderError: It was not planned, or its predecessor has not been observed.
+            RoutingError: The outcomes are not of its groups.
         """
-        if index < self.num_observed:
+        if 0 <= index < self.num_observed:
             return
         if index > self.num_observed or index not in self.batches:
             raise OrderError(
                 f"batch {index} is observed, but the next to be observed is {self.num_observed} of {self.num_planned} "
                 "planned ones; observe batches in the order in which they were planned"
             )
+        batch = self.batches[index]
+        if [(one.environment, one.task) for one in outcomes] != [(one.environment, one.task) for one in batch.groups]:
+            raise RoutingError(
+                f"the {len(outcomes)} outcomes of batch {index} are not of its {len(batch.groups)} groups, or in "
+                "another order; observe one for each group, of all ranks, as they were planned"
+            )
         self.num_observed += 1
         self.waiting[index] = list(outcomes)
-        self.account.add(self.batches[index].asked, self.num_groups, outcomes)
+        self.account.add(batch.asked, self.num_groups, outcomes)
 
     def _learn(self, before: int) -> None:
         """Learn from the batches observed, up to one; what came earlier than it had to waits."""
         for index in sorted(index for index in self.waiting if index < before):
             outcomes = self.waiting.pop(index)
-            self.stages.observe(outcomes)
+            self.stages.observe(index, outcomes, self.num_planned)
             self.outages.observe(outcomes)
             if self.bandit is not None:
                 self.bandit.observe(outcomes)
@@ -207,8 +246,8 @@ class Curriculum:
                     self.orders[outcome.environment].observe(outcome)
 
     def forget(self, before: int) -> None:
-        """Forget the plans of batches before one; they will not be asked for again."""
-        for index in [index for index in self.batches if index < before]:
+        """Forget the plans of observed batches before one; they will not be asked for again."""
+        for index in [index for index in self.batches if index < min(before, self.num_observed)]:
             del self.batches[index]
 
     @property
@@ -246,12 +285,19 @@ class Curriculum:
             }
         return metrics
 
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """What tells one list of tasks from another, by environment."""
+        return {name: digest(name, entry.ids) for name, entry in self.entries.items()}
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on after a restart: plain JSON, tasks by their ids."""
         return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any], renamed: Mapping[str, str] | None = None) -> list[str]:
-        """Go on from a state, exactly if the environments are the same, and otherwise with what fits.
+        """Go on from a state, exactly if nothing else was declared, and otherwise with what fits.
+
+        Whatever was planned or observed before is forgotten. Where this raises, nothing has changed.
 
         Args:
             state: What `state_dict` returned.
@@ -265,3 +311,18 @@ class Curriculum:
             SpecError: `renamed` names an environment that there is not.
         """
         return restore(self, state, renamed or {})
+
+
+def _by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the environments that have tasks, by name."""
+    own: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name in own:
+            raise SpecError(
+                f"there are two environments {entry.name!r}; give each its own name", environment=entry.name
+            )
+        if entry.num_tasks:
+            own[entry.name] = entry
+    if not own:
+        raise SpecError("the curriculum has no environment with a task; there is nothing to train on")
+    return own

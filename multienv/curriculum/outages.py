@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from multienv.curriculum.outcomes import Outcome
-from multienv.curriculum.state import is_count, is_number, mapping_of, read, renamed
+from multienv.curriculum.state import is_amount, is_count, mapping_of, read, renamed
 
 PROBE_EVERY: Final = 4
 """Batches from one trial group of an environment that is down to the next."""
@@ -19,14 +20,26 @@ PROBE_EVERY: Final = 4
 MAX_OWED_BATCHES: Final = 20
 """An environment is owed at most its share of so many batches: an outage of a week is not made up for."""
 
+_NO_CAPS: Final[Mapping[str, int]] = MappingProxyType({})
+
 
 class Outages:
     """Which environments are down, and what they are owed.
 
     An environment is down from a batch in which all its rollouts came to nothing and some were refused, until one of
     its rollouts is played again. While it is down it gets one trial group every `PROBE_EVERY` batches, and the others
-    get its places. Afterwards its share is doubled, but all extras together take at most half a batch, until it has
-    what it missed, at most `MAX_OWED_BATCHES` batches' worth.
+    get its places; only what these cannot hold by their caps goes to it all the same. Trials take at most half of a
+    batch, and in batches of one group every second one; where more are down, they take turns.
+
+    An environment is owed the groups that it would have had and that others had instead. Whenever shares are asked for,
+    that is at most `MAX_OWED_BATCHES` batches' worth of its share then, and what all are owed alike is struck off, for
+    nobody can pay it. Back again, it gets up to twice its places, as far as its cap leaves room; all extras together
+    take at most half the places of those that are owed nothing, each of them in proportion.
+
+    With constant shares, no caps and nobody down, each is paid back within `MAX_OWED_BATCHES * (1 + 2 * owed / others)`
+    batches, where `owed` is the share of all who are owed anything and `others` that of the rest. For as long as the
+    extras are cut to half of the others' places, that much of a debt of at most `MAX_OWED_BATCHES * owed` batches is
+    paid with each batch; afterwards everyone's places are doubled, which takes `MAX_OWED_BATCHES` batches at most.
     """
 
     def __init__(self) -> None:
@@ -48,56 +61,85 @@ class Outages:
         own: dict[str, list[Outcome]] = defaultdict(list)
         for outcome in outcomes:
             own[outcome.environment].append(outcome)
+        is_anyones = any(not group.is_lost for groups in own.values() for group in groups)
         for name, groups in own.items():
             if any(not group.is_lost for group in groups):
                 self._waits.pop(name, None)
             elif any(group.num_refused for group in groups):
                 self._waits.setdefault(name, 0)
-            if lost := sum(group.is_lost and group.num_refused > 0 for group in groups):
+            lost = sum(group.is_lost and group.num_refused > 0 for group in groups)
+            if lost and is_anyones:  # in a batch in which nobody played, others had nothing instead
                 self._owed[name] = self._owed.get(name, 0.0) + lost
 
-    def shares(self, asked: Mapping[str, float], num_groups: int) -> tuple[Mapping[str, float], dict[str, int]]:
-        """Return the shares of those that are up in the next batch, and the trial groups of those that are down.
+    def shares(
+        self, asked: Mapping[str, float], num_groups: int, caps: Mapping[str, int] = _NO_CAPS
+    ) -> tuple[Mapping[str, float], dict[str, int]]:
+        """Return the shares of those that are up in the next batch, and the groups of those that are down.
 
         Args:
             asked: Shares that add up to 1.
             num_groups: Groups of the batch.
+            caps: Most groups of an environment in a batch; none for those not named.
 
         Returns:
             Shares by environment, in any unit, of the places that the trial groups leave; and the trial groups.
         """
         if not self._waits and not self._owed:
             return asked, {}
-        up = {name: share for name, share in asked.items() if share > 0 and name not in self._waits}
+        places = {name: share * num_groups for name, share in asked.items() if share > 0}
+        up = {name: num for name, num in places.items() if name not in self._waits}
         if not up:  # nobody is there to give the places to
+            self._bound(places)
             return dict(asked), {}
-        trials = self._wait(asked, num_groups, num_trials_at_most=num_groups - 1)
-        left = num_groups - len(trials)
+        trials = self._tried(places, num_groups)
+        self._bound(places)
+        room = sum(min(caps.get(name, num_groups), num_groups) for name in up)
+        lacking = num_groups - len(trials) - room
+        for name in sorted(places.keys() - up.keys()) if lacking > 0 else ():
+            more = min(max(lacking, 0), caps.get(name, num_groups) - trials.get(name, 0))
+            trials[name], lacking = trials.get(name, 0) + more, lacking - more
+        left = num_groups - sum(trials.values())
+        for name, num in trials.items() if left else ():
+            self._pay(name, num)
+        return self._repaid(up, left, caps), trials
+
+    def _tried(self, places: Mapping[str, float], num_groups: int) -> dict[str, int]:
+        """Note another batch without those that are down, and return the trial groups they get all the same."""
+        down = [name for name in self._waits if name in places]
+        for name in down:
+            self._owed[name] = self._owed.get(name, 0.0) + places[name]
+            self._waits[name] += 1
+        due = sorted((-self._waits[name], name) for name in down if self._waits[name] >= PROBE_EVERY)
+        most = num_groups // 2 or int(all(self._waits[name] > 1 for name in down))
+        for _, name in due[:most]:
+            self._waits[name] = 0
+        return {name: 1 for _, name in due[:most]}
+
+    def _bound(self, places: Mapping[str, float]) -> None:
+        """Strike off what all are owed alike, and what is more than anyone can be owed."""
+        common = min(self._owed.get(name, 0.0) / num for name, num in places.items())
+        for name, num in places.items():
+            if name in self._owed:
+                self._pay(name, max(common * num, self._owed[name] - MAX_OWED_BATCHES * num))
+
+    def _repaid(self, up: Mapping[str, float], left: int, caps: Mapping[str, int]) -> dict[str, float]:
+        """Return the places of those that are up, after payment."""
+        total = math.fsum(up.values())
+        places = {name: num / total * left for name, num in up.items()}
         extras = {
-            name: min(self._owed[name], share * num_groups, left / 2)
-            for name, share in up.items()
-            if self._owed.get(name, 0.0) > 0
+            name: max(0.0, min(self._owed[name], num, caps.get(name, math.inf) - num))
+            for name, num in places.items()
+            if name in self._owed
         }
-        scale = min(1.0, left / 2 / math.fsum(extras.values())) if extras else 1.0
+        others = math.fsum(num for name, num in places.items() if name not in extras)
+        wanted = math.fsum(extras.values())
+        if not others or not wanted:
+            return places
+        scale = min(1.0, others / 2 / wanted)
         for name, extra in extras.items():
             self._pay(name, extra * scale)
-        rest = left - scale * math.fsum(extras.values())
-        total = math.fsum(up.values())
-        return {name: share / total * rest + scale * extras.get(name, 0.0) for name, share in up.items()}, trials
-
-    def _wait(self, asked: Mapping[str, float], num_groups: int, *, num_trials_at_most: int) -> dict[str, int]:
-        """Note another batch without those that are down, and return the trial groups they get all the same."""
-        trials: dict[str, int] = {}
-        for name in sorted(self._waits):
-            if not asked.get(name):
-                continue
-            share = asked[name] * num_groups
-            self._owed[name] = min(self._owed.get(name, 0.0) + share, MAX_OWED_BATCHES * share)
-            self._waits[name] += 1
-            if self._waits[name] % PROBE_EVERY == 0 and len(trials) < num_trials_at_most:
-                trials[name] = 1
-                self._pay(name, 1.0)
-        return trials
+        kept = 1 - scale * wanted / others
+        return {name: num + scale * extras[name] if name in extras else num * kept for name, num in places.items()}
 
     def _pay(self, name: str, groups: float) -> None:
         left = self._owed.get(name, 0.0) - groups
@@ -120,5 +162,5 @@ class Outages:
         Raises:
             CheckpointError: It is none.
         """
-        loaded = read(state, "the outages", waits=mapping_of(is_count), owed=mapping_of(is_number))
+        loaded = read(state, "the outages", waits=mapping_of(is_count), owed=mapping_of(is_amount))
         self._waits, self._owed = dict(loaded["waits"]), dict(loaded["owed"])

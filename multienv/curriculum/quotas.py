@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Final
 
+from multienv.curriculum.shares import comparable, normalised
+from multienv.curriculum.state import mapping_of
 from multienv.errors import CheckpointError, SessionLimitError
 
 WHOLE: Final = 720_720_000_000
 """The parts that a group is counted in. Whole numbers, for sums of them are exact; divisible by all up to 16."""
+
+_LIMIT: Final = 1_000_000 * WHOLE
+"""No environment is ever owed so much, or has had so much too many."""
 
 _FINE: Final = 16
 """Parts are rounded to so many of a part first: a share scaled up and down again is the same."""
@@ -73,8 +78,8 @@ class Quotas:
 
     def _parts_of(self, shares: Mapping[str, float]) -> dict[str, int]:
         """Return the parts of shares, which are often those of the batch before."""
-        if shares is not self._shares:
-            self._shares, self._parts = shares, parts(shares)
+        if shares != self._shares:
+            self._shares, self._parts = dict(shares), parts(shares)
         return self._parts
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -91,8 +96,8 @@ class Quotas:
         Raises:
             CheckpointError: It is none.
         """
-        if not isinstance(state, Mapping) or not all(type(credit) is int for credit in state.values()):
-            raise CheckpointError(f"{state!r} is not the state of quotas; accepted: what state_dict() returned")
+        if not mapping_of(lambda credit: type(credit) is int and abs(credit) < _LIMIT)(state):
+            raise CheckpointError(f"{state!r:.200} is not the state of quotas; accepted: what state_dict() returned")
         self._credits = dict(state)
 
 
@@ -103,7 +108,7 @@ class _Places:
         self, whole: Mapping[str, int], owed: Mapping[str, int], num_groups: int, most: Mapping[str, int]
     ) -> None:
         self._whole, self._owed, self._num_groups, self._most = whole, owed, num_groups, most
-        self._quota = {name: max(0, owed[name] // WHOLE) for name in whole}
+        self._quota = {name: min(max(0, owed[name] // WHOLE), num_groups) for name in whole}
         for name, cap in most.items():
             self._quota[name] = min(self._quota[name], cap)
 
@@ -112,8 +117,7 @@ class _Places:
         quota = self._quota
         missing = self._num_groups - sum(quota.values())
         if missing > 0:
-            begun = [name for name, num in quota.items() if self._owed[name] > num * WHOLE and self._has_room(name)]
-            for name in nsmallest(missing, begun, key=self._next):
+            for *_, name in nsmallest(missing, self._begun()):
                 quota[name] += 1
             missing = self._num_groups - sum(quota.values())
         for _ in range(missing):  # shares that changed, or caps: they go to whoever is next
@@ -121,6 +125,16 @@ class _Places:
         for _ in range(-missing):  # shares that changed: whoever can wait is left out
             quota[max(filter(quota.get, quota), key=self._last)] -= 1
         return quota
+
+    def _begun(self) -> list[tuple[int, int, str]]:
+        """Return the deadlines of the jobs that may be done; written out, for it takes most of a decision's time."""
+        whole, owed, most, num_groups = self._whole, self._owed, self._most, self._num_groups
+        begun = []
+        for name, num in self._quota.items():
+            left = (num + 1) * WHOLE - owed[name]
+            if left < WHOLE and num < most.get(name, num_groups):
+                begun.append((-(-left // (num_groups * whole[name])), left, name))
+        return begun
 
     def _has_room(self, name: str) -> bool:
         return self._quota[name] < self._most.get(name, self._num_groups)
@@ -144,19 +158,25 @@ def parts(shares: Mapping[str, float]) -> dict[str, int]:
         shares: By environment, in any unit, not negative.
 
     Returns:
-        The environments with a share; the parts add up to `WHOLE`, up to the smallest shares' one part.
+        The environments with a share; the parts add up to `WHOLE`.
+
+    Raises:
+        SpecError: All shares are 0.
 
     Example:
         >>> [part / WHOLE for part in parts({"a": 3, "b": 1}).values()]
         [0.75, 0.25]
     """
-    scale = WHOLE * _FINE / math.fsum(shares.values())
-    fine = {name: int(share * scale + 0.5) for name, share in shares.items() if share > 0}
+    sized = comparable(shares)
+    scale = WHOLE * _FINE / math.fsum(sized.values())
+    fine = {name: int(sized[name] * scale + 0.5) for name, share in shares.items() if share > 0}
     whole = {name: part // _FINE or 1 for name, part in fine.items()}
     left = WHOLE - sum(whole.values())
     if left > 0:
         for _, name in sorted([(-(part % _FINE), name) for name, part in fine.items()])[:left]:
             whole[name] += 1
+    elif left < 0:  # the smallest have their one part of the largest
+        whole[min(whole, key=lambda name: (-whole[name], name))] += left
     return whole
 
 
@@ -169,17 +189,19 @@ def capped(shares: Mapping[str, float], num_groups: int, caps: Mapping[str, int]
         caps: Most groups of an environment in a batch; none for those not named.
 
     Returns:
-        Shares that add up to 1, none above its cap, if the caps hold a batch at all.
+        Shares that add up to 1, none above its cap, if the caps hold a batch at all; otherwise the caps.
+
+    Raises:
+        SpecError: All shares are 0.
 
     Example:
         >>> capped({"a": 0.5, "b": 0.25, "c": 0.25}, 8, {"a": 2})
         {'a': 0.25, 'b': 0.375, 'c': 0.375}
     """
-    total = math.fsum(shares.values())
-    free = {name: share / total for name, share in shares.items() if share > 0}
+    free = {name: share for name, share in normalised(shares).items() if share > 0}
     full: dict[str, float] = {}
     while free:
-        left = 1.0 - math.fsum(full.values())
+        left = max(0.0, 1.0 - math.fsum(full.values()))
         total = math.fsum(free.values())
         scaled = {name: share / total * left for name, share in free.items()}
         over = {

@@ -55,18 +55,19 @@ def repeated_tasks(num_tasks: Mapping[str, int], weights: Mapping[str, float]) -
         [0, 0, 0, 0]
     """
     shares = normalised(weights)
-    needed = {name: math.ceil(num / shares[name] - 1e-9) for name, num in num_tasks.items()}
+    needed = {name: num / shares[name] for name, num in num_tasks.items()}
     largest = max(needed, key=lambda name: needed[name])
     if needed[largest] > _MOST_ROWS:
         raise SpecError(
             f"to give {largest!r} with its {num_tasks[largest]} tasks a share of {shares[largest]:.2g}, the dataset "
-            f"would have {needed[largest]:,} rows; accepted: up to {_MOST_ROWS:,}. Give it fewer tasks or a larger "
+            f"would have {needed[largest]:.3g} rows; accepted: up to {_MOST_ROWS:,}. Give it fewer tasks or a larger "
             "sampling_weight, or use MultiEnvGRPOTrainer, which repeats no rows",
             environment=largest,
         )
     quotas, counts = Quotas(), dict.fromkeys(num_tasks, 0)
     picks: list[Pick] = []
-    while len(picks) < needed[largest] or any(counts[name] < num for name, num in num_tasks.items()):
+    num_rows = math.ceil(needed[largest] - 1e-9)
+    while len(picks) < num_rows or any(counts[name] < num for name, num in num_tasks.items()):
         (name,) = quotas.take(shares, 1)
         picks.append(Pick(name, counts[name] % num_tasks[name]))
         counts[name] += 1

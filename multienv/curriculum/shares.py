@@ -6,6 +6,7 @@ Flow: `Curriculum` → `base_weights`, `scheduled` → `adaptive`, `outages`, `q
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
@@ -14,6 +15,9 @@ from multienv.errors import SpecError
 from multienv.specs import CurriculumSpec, Schedule
 
 _POWERS: Final = {"uniform": 0.0, "proportional": 1.0}
+_LEAST: Final = sys.float_info.min
+_SMALL: Final = 1e-100
+_LARGE: Final = 1e100
 
 
 def base_weights(
@@ -36,8 +40,29 @@ def base_weights(
     return {name: float(num) ** power for name, num in num_tasks.items()}
 
 
+def comparable(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """Return weights in a unit in which their sum neither overflows nor vanishes: themselves where it does not anyhow.
+
+    The unit is a power of two, so nothing is rounded, but what is 1e300 times smaller than the largest may become 0.
+
+    Raises:
+        SpecError: All weights are 0.
+
+    Example:
+        >>> comparable({"a": 3 * 2.0**1000, "b": 2.0**1000})
+        {'a': 0.75, 'b': 0.25}
+    """
+    largest = max(weights.values(), default=0.0)
+    if not largest:
+        raise SpecError(f"all sampling weights are 0 ({', '.join(weights)}); at least one environment must have some")
+    if _SMALL < largest < _LARGE:
+        return weights
+    exponent = -math.frexp(largest)[1]
+    return {name: math.ldexp(weight, exponent) for name, weight in weights.items()}
+
+
 def normalised(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return shares that add up to 1.
+    """Return shares that add up to 1; a weight above 0 has a share above 0, however small it is.
 
     Raises:
         SpecError: All weights are 0.
@@ -46,10 +71,9 @@ def normalised(weights: Mapping[str, float]) -> dict[str, float]:
         >>> normalised({"a": 3, "b": 1})
         {'a': 0.75, 'b': 0.25}
     """
-    total = math.fsum(weights.values())
-    if not total:
-        raise SpecError(f"all sampling weights are 0 ({', '.join(weights)}); at least one environment must have some")
-    return {name: weight / total for name, weight in weights.items()}
+    sized = comparable(weights)
+    total = math.fsum(sized.values())
+    return {name: max(sized[name] / total, _LEAST) if weight else 0.0 for name, weight in weights.items()}
 
 
 def scheduled(schedule: Schedule, step: int) -> dict[str, float]:

@@ -24,7 +24,8 @@ class Stages:
     """The stages of a training, and how far it has come.
 
     An environment's success rate is a running mean over its groups in this stage, of the share of scored rollouts that
-    are a success. Groups that infrastructure ended say nothing.
+    are a success. Groups that infrastructure ended say nothing, and neither do those of batches that were planned in an
+    earlier stage, with its horizons.
 
     Args:
         stages: The declarations, in order; may be none.
@@ -33,6 +34,7 @@ class Stages:
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self._stages = tuple(stages)
         self._place = 0
+        self._begins = 0
         self._rates: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
@@ -46,10 +48,16 @@ class Stages:
         """Its place, from 0."""
         return self._place
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Take in the groups of one batch, and go on to the next stage when this one's goals are met."""
+    def observe(self, index: int, outcomes: Iterable[Outcome], num_planned: int) -> None:
+        """Take in the groups of one batch, and go on to the next stage when this one's goals are met.
+
+        Args:
+            index: The batch.
+            outcomes: Of its groups.
+            num_planned: How many batches are planned; a stage that begins now begins with the next one.
+        """
         stage = self.current
-        if stage is None or not stage.until:
+        if stage is None or not stage.until or index < self._begins:
             return
         for outcome in outcomes:
             if outcome.num_scored and outcome.environment in stage.until:
@@ -60,6 +68,7 @@ class Stages:
         if all(self._is_reached(stage, name, goal) for name, goal in stage.until.items()):
             logger.info("stage %d ends: %s", self._place, self._rates)
             self._place += 1
+            self._begins = num_planned
             self._rates, self._counts = {}, {}
 
     def _is_reached(self, stage: Stage, name: str, goal: float) -> bool:
@@ -71,19 +80,32 @@ class Stages:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on after a restart; plain JSON."""
-        return {"place": self._place, "rates": dict(self._rates), "counts": dict(self._counts)}
+        return {
+            "num_stages": len(self._stages),
+            "place": self._place,
+            "begins": self._begins,
+            "rates": dict(self._rates),
+            "counts": dict(self._counts),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
+        """Go on from a state; where there are fewer stages now than it had come to, in the last one.
 
         Raises:
-            CheckpointError: It is none, or there are fewer stages now.
+            CheckpointError: It is none.
         """
-        loaded = read(state, "the stages", place=is_count, rates=mapping_of(is_share), counts=mapping_of(is_count))
-        if loaded["place"] >= max(1, len(self._stages)):
-            raise CheckpointError(
-                f"the checkpoint is in stage {loaded['place']}, and there are {len(self._stages)} stages now; declare "
-                "the stages it was trained with, or start anew"
-            )
-        self._place = loaded["place"]
-        self._rates, self._counts = dict(loaded["rates"]), dict(loaded["counts"])
+        loaded = read(
+            state,
+            "the stages",
+            num_stages=is_count,
+            place=is_count,
+            begins=is_count,
+            rates=mapping_of(is_share),
+            counts=mapping_of(is_count),
+        )
+        if loaded["place"] >= max(1, loaded["num_stages"]) or loaded["rates"].keys() != loaded["counts"].keys():
+            raise CheckpointError("the state of the stages is in a stage that it does not have, or has rates of others")
+        self._place = min(loaded["place"], max(0, len(self._stages) - 1))
+        self._begins = loaded["begins"]
+        is_same = self._place == loaded["place"]
+        self._rates, self._counts = (dict(loaded[key]) if is_same else {} for key in ("rates", "counts"))

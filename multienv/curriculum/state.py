@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from multienv.errors import CheckpointError
+
+_LIMIT: Final = 2**53
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
@@ -47,14 +49,27 @@ def read(state: Any, owner: str, **checks: Check) -> dict[str, Any]:
     return dict(state)
 
 
+def is_list(value: Any) -> bool:
+    """Tell whether a value is a list."""
+    return isinstance(value, list)
+
+
 def is_count(value: Any) -> bool:
-    """Tell whether a value is a whole number from 0."""
-    return type(value) is int and value >= 0
+    """Tell whether a value is a whole number from 0, and one that a float holds exactly."""
+    return type(value) is int and 0 <= value < _LIMIT
 
 
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int beyond any float
+        return False
+
+
+def is_amount(value: Any) -> bool:
+    """Tell whether a value is a finite number from 0."""
+    return is_number(value) and value >= 0
 
 
 def is_share(value: Any) -> bool:
@@ -64,7 +79,9 @@ def is_share(value: Any) -> bool:
 
 def mapping_of(check: Check) -> Check:
     """Return the check of a mapping from names to values that pass a check."""
-    return lambda value: isinstance(value, Mapping) and all(map(check, value.values()))
+    return lambda value: (
+        isinstance(value, Mapping) and all(isinstance(name, str) for name in value) and all(map(check, value.values()))
+    )
 
 
 def renamed(values: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:

@@ -42,13 +42,21 @@ class _Declaration(BaseModel):
 def _checked_weights(weights: Any, what: str) -> dict[str, float]:
     """Check weights by environment: finite, not negative, not all zero."""
     if not isinstance(weights, Mapping):
-        raise ValueError(f'{what} is of type {type(weights).__name__}; accepted: a mapping such as {{"seta": 2.0}}')  # noqa: TRY004 - pydantic collects it
+        raise ValueError(f'{what} are of type {type(weights).__name__}; accepted: a mapping such as {{"seta": 2.0}}')  # noqa: TRY004 - pydantic collects it
     for name, weight in weights.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-            raise ValueError(f"{what} of {name!r} is {weight!r}; accepted: a finite number from 0")
+        if not _is_finite(weight) or weight < 0:
+            raise ValueError(f"{what}: that of {name!r} is {weight!r:.80}; accepted: a finite number from 0")
     if weights and not any(weights.values()):
         raise ValueError(f"{what} are all 0; at least one environment must be trained on")
     return {str(name): float(weight) for name, weight in weights.items()}
+
+
+def _is_finite(value: Any) -> bool:
+    """Tell whether a value is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int beyond any float
+        return False
 
 
 def check_sampling_weight(value: Any) -> Any:
@@ -59,10 +67,10 @@ def check_sampling_weight(value: Any) -> Any:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if not _is_finite(value) or value <= 0:
         raise ValueError(
-            f"sampling_weight={value!r}; accepted: a finite number above 0, or None. An environment that is not to be "
-            "trained on is evaluation_only=True, or has weight 0 in a Stage or a Schedule"
+            f"sampling_weight={value!r:.80}; accepted: a finite number above 0, or None. An environment that is not "
+            "to be trained on is evaluation_only=True, or has weight 0 in a Stage or a Schedule"
         )
     return float(value)
 
@@ -90,12 +98,15 @@ class Schedule(_Declaration):
     @classmethod
     def _sound(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not value:
-            raise ValueError('points is empty; accepted: a mapping such as {0: {"seta": 1.0}, 100: {"swe": 1.0}}')
+            raise ValueError(
+                f'points={value!r}; accepted: a mapping such as {{0: {{"seta": 1.0}}, 100: {{"swe": 1.0}}}}, with at '
+                "least one step"
+            )
         for step in value:
             if isinstance(step, bool) or not isinstance(step, int) or step < 0:
                 raise ValueError(f"points has the step {step!r}; accepted: whole numbers from 0")
         points = {step: _checked_weights(value[step], f"the weights at step {step}") for step in sorted(value)}
-        if empty := next((step for step, weights in points.items() if not weights), None) is not None:
+        if (empty := next((step for step, weights in points.items() if not weights), None)) is not None:
             raise ValueError(f"the weights at step {empty} are empty; name at least one environment")
         return points
 
@@ -160,7 +171,7 @@ class Adaptive(_Declaration):
     temperature: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] = 0.25
     floor: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.25
     max_change: _Share = 0.05
-    max_compensation: Annotated[float, Field(ge=1, le=5)] = 5.0
+    max_compensation: Annotated[float, Field(ge=1, le=5, strict=True)] = 5.0
 
 
 class CurriculumSpec(_Declaration):
@@ -200,6 +211,15 @@ class CurriculumSpec(_Declaration):
             if value == "adaptive":
                 hint = " (did you mean adaptive=True?)"
             raise ValueError(f"mixture={value!r}{hint}; accepted: {', '.join(map(repr, known))}")
+        return value
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise ValueError(  # noqa: TRY004 - pydantic collects it
+                f"stages is of type {type(value).__name__}; accepted: a list such as [Stage(until=...), Stage()]"
+            )
         return value
 
     @field_validator("adaptive", mode="before")

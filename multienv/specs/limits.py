@@ -85,6 +85,8 @@ def sentence(problem: Any, known: list[str]) -> str:
     if problem["type"] == "extra_forbidden":
         unknown = str(problem["loc"][-1])
         return f"unknown option {unknown!r}{nearest(unknown, known)}; accepted: {', '.join(known)}"
+    if problem["type"] == "missing":
+        return f"{option} is missing; it has no default"
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
