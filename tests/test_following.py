@@ -222,8 +222,11 @@ def test_an_undeclared_mixture_that_is_not_shuffled_keeps_the_order_of_its_rows(
         assert order(trainer) == plain_order(spec, tmp_path, {"shuffle_dataset": False})
         assert order(trainer)[::2] == spec.train_dataset["task_id"][:]
         shuffled = trainer_on(spec, tmp_path, {})
-        assert sorted(order(shuffled)[::2]) == sorted(spec.train_dataset["task_id"][:]), "each row once, if shuffled"
-        assert shuffled.curriculum is not None
+        played = Counter(task.partition("/")[0] for task in order(shuffled)[::2])
+        assert played == {"a": 4, "b": 4}, "each environment as often, if shuffled"
+    with MultiEnvSpec({"a": quiz(5), "b": quiz(3)}, curriculum="proportional") as spec:
+        played_tasks = order(trainer_on(spec, tmp_path, {}))[::2]
+        assert sorted(played_tasks) == sorted(spec.task_dataset["task_id"][:])
 
 
 def test_a_declared_mixture_that_is_not_shuffled_goes_through_each_environment_in_order(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_no_environment_is_ever_above_its_cap(
         wanted = [name for name, weight in weights.items() if weight]
         most = [caps.get(name, num_groups) for name in wanted]
         if sum(min(cap, num_groups) for cap in most) < num_groups:
-            with pytest.raises(SessionLimitError, match="raise max_sessions, or make the batch smaller"):
+            with pytest.raises(SessionLimitError, match="raise limits.max_sessions, or make the batch smaller"):
                 quotas.take(weights, num_groups, caps)
             continue
         quota = quotas.take(weights, num_groups, caps)

@@ -334,9 +334,15 @@ def test_another_sampling_weight_goes_on_with_a_warning(kept: Path, tmp_path: Pa
 
 def test_an_unknown_name_in_renamed_is_a_spec_error(kept: Path, tmp_path: Path) -> None:
     with quizzes("adaptive") as spec:
-        trainer = trainer_on(spec, tmp_path, options_of("1/1/1"), renamed={"bee": "b"})
+        trainer = trainer_on(spec, tmp_path, options_of("1/1/1"), renamed={"bee": "be"})
         with pytest.raises(SpecError, match="renamed has 'bee'"):
             trainer.train(resume_from_checkpoint=str(kept))
+
+
+def test_a_command_that_renames_can_be_run_again_after_the_renaming(kept: Path, tmp_path: Path) -> None:
+    with quizzes("adaptive") as spec:
+        trainer, told = resumed(spec, tmp_path, str(kept), renamed={"formerly": "b"})
+        assert (told, trainer.state.global_step) == ([], trainer.args.max_steps)
 
 
 def test_trls_own_sampler_replays_its_first_epoch_after_a_restart_and_ours_does_not(tmp_path: Path) -> None:

@@ -85,9 +85,10 @@ def test_batches_trained_on_before_a_restart_are_filler_and_the_others_are_as_pl
         progress.begin_epoch(progress.first_step + pace.steps_per_epoch)
         whole = list(sampler)
     position = progress.batch_at(step)
-    kept = [Outcome(pick.environment, pick.task, pace.num_generations) for pick in curriculum.batches[0].groups]
     for index in range(position):
-        curriculum.observe(index, [kept[0]] * num_groups)
+        groups = curriculum.batches[index].groups
+        outcomes = [Outcome(pick.environment, pick.task, pace.num_generations) for pick in groups]
+        curriculum.observe(index, outcomes)
     curriculum.forget(position)
 
     num_skipped = step - progress.first_step

@@ -103,6 +103,7 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
     """
     loaded = _read(state)
     saved: Mapping[str, Any] = loaded["environments"]
+    renamed = {old: new for old, new in renamed.items() if old in saved or new not in saved}  # not those done before
     check_renamed(renamed, saved, curriculum.entries)
     names = {old: renamed.get(old, old) for old in saved if renamed.get(old, old) in curriculum.entries}
     places = _Places(curriculum.entries, names)
@@ -130,7 +131,8 @@ def restore(curriculum: Curriculum, state: Any, renamed: Mapping[str, str]) -> l
     curriculum.num_planned = loaded["num_planned"]
     is_cut = len(batches) < len(loaded["batches"])
     if is_cut:
-        curriculum.num_planned = loaded["batches"][len(batches)]["index"]
+        # A batch that was observed is not planned again: nothing would be learnt from it.
+        curriculum.num_planned = max(loaded["batches"][len(batches)]["index"], loaded["num_observed"])
     return [*differences(curriculum, loaded, names), *(["batches planned ahead are planned anew"] if is_cut else [])]
 
 

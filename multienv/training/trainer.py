@@ -69,7 +69,8 @@ class MultiEnvGRPOTrainer(
             batches, so that environments with large rewards do not outweigh others where TRL does not divide by the
             group's standard deviation. Kept in checkpoints.
         record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
-        renamed: From the names of environments in a checkpoint to those they have now, where they differ.
+        renamed: From the names of environments in a checkpoint to those they have now, where they differ. It may be
+            given again after that: a checkpoint that has the new name only is left as it is.
         train_dataset: Rows to train on instead of the spec's; they need its columns.
         eval_dataset: Rows to evaluate on instead of the spec's, or several sets of them by name.
         environment_factory: Environments of another making beside the spec's, by name.
