@@ -187,7 +187,7 @@ def play(
         # One at a time where a server forgets its sessions, so that it is always the same rollouts that lose theirs.
         its_limits = limits.model_copy(update={"max_concurrent_starts": 1}) if name.startswith("restart") else limits
         environments[name] = EnvSpec(server.url, indices=indices, discover_task_tools=False, limits=its_limits)
-    with MultiEnvSpec(environments, reward_funcs=watch) as spec, warnings.catch_warnings():
+    with MultiEnvSpec(environments, reward_funcs=watch, curriculum="dataset") as spec, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "an episode failed", RuntimeWarning)
         num_rollouts = 2 * len(spec.train_dataset)
         options = {

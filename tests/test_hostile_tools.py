@@ -84,7 +84,7 @@ def one_tool(text: str) -> dict[str, Any]:
     schema = {
         "type": "object",
         "title": text,
-        "properties": {text: parameter, "x": {"$ref": "#/$defs/Any"}},
+        "properties": {text: parameter} | ({} if text == "x" else {"x": {"$ref": "#/$defs/Any"}}),
         "required": [text],
         "$defs": {"Any": {"description": text}},
         text or "x-more": {text: text},
