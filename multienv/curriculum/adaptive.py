@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from operator import mul
+from operator import mul, sub
 from typing import Any, Final
 
 from multienv.curriculum.outcomes import Outcome
@@ -68,17 +68,18 @@ class Bandit:
         Returns:
             Shares that add up to 1, each at least `floor` of its prior.
         """
-        names = [name for name, prior in priors.items() if prior]
+        names = list(priors) if all(priors.values()) else [name for name, prior in priors.items() if prior]
         weights = [priors[name] for name in names]
         targets = _scaled(self._targets(names), weights)
         olds = _scaled([self._tilts.get(name, 1.0) for name in names], weights)
+        steps = list(map(sub, targets, olds))
         floor, free = self._spec.floor, 1 - self._spec.floor
-        most = free * max(map(_size_of_move, weights, targets, olds))
+        most = free * max(map(abs, map(mul, weights, steps)))
         part = min(1.0, self._spec.max_change / max(most, 1e-12))
-        tilts = [old + part * (target - old) for old, target in zip(olds, targets, strict=True)]
-        self._tilts |= zip(names, tilts, strict=True)
-        moved = zip(names, weights, tilts, strict=True)
-        return dict.fromkeys(priors, 0.0) | {name: prior * (floor + free * tilt) for name, prior, tilt in moved}
+        tilts = [old + part * step for old, step in zip(olds, steps, strict=True)]
+        self._tilts.update(zip(names, tilts, strict=True))
+        moved = [prior * (floor + free * tilt) for prior, tilt in zip(weights, tilts, strict=True)]
+        return dict.fromkeys(priors, 0.0) | dict(zip(names, moved, strict=True))
 
     def _targets(self, names: Sequence[str]) -> list[float]:
         """Return tilts in any unit; an environment not seen yet has the mean score of the others in the mixture."""
@@ -99,7 +100,11 @@ class Bandit:
             Weights to dispatch by, at most `max_compensation` times the shares.
         """
         most = self._spec.max_compensation
-        return {name: share * min(most, 1 / max(self._signals.get(name, 1.0), 1e-9)) for name, share in shares.items()}
+        weights = dict(shares)
+        for name, signal in self._signals.items():
+            if signal < 1 and name in weights:
+                weights[name] *= min(most, 1 / signal) if signal else most
+        return weights
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Keep only the environments named, under their new names."""
@@ -134,7 +139,3 @@ def _scaled(tilts: Sequence[float], priors: Sequence[float]) -> list[float]:
     """Scale tilts so that their mean under the priors is 1; without tilts where a float is too coarse for that."""
     mean = math.fsum(map(mul, priors, tilts))
     return [tilt / mean for tilt in tilts] if mean > _COARSE else [1.0] * len(tilts)
-
-
-def _size_of_move(prior: float, target: float, old: float) -> float:
-    return prior * abs(target - old)

@@ -166,9 +166,11 @@ class Curriculum:
         asked = self._shares_at(self._steps_before(index))
         if self.bandit is not None:
             asked = self.bandit.shares(asked)
-        wanted = asked if self.bandit is None else normalised(self.bandit.compensated(asked))
-        shares, trials = self.outages.shares(wanted, self.num_groups, self._caps)
-        quota = self._quota(shares, self.num_groups - sum(trials.values())) | trials
+        wanted = asked if self.bandit is None else self.bandit.compensated(asked)
+        trials: dict[str, int] = {}
+        if not self.outages.is_over:
+            wanted, trials = self.outages.shares(normalised(wanted), self.num_groups, self._caps)
+        quota = self._quota(wanted, self.num_groups - sum(trials.values())) | trials
         stage = self.stages.current
         batch = Batch(
             index,

@@ -56,11 +56,20 @@ class Outages:
         """Groups owed, by environment."""
         return dict(self._owed)
 
+    @property
+    def is_over(self) -> bool:
+        """True where no environment is down, and none is owed anything."""
+        return not self._waits and not self._owed
+
     def observe(self, outcomes: Iterable[Outcome]) -> None:
         """Take in the groups of one batch."""
         own: dict[str, list[Outcome]] = defaultdict(list)
+        is_quiet = not self._waits
         for outcome in outcomes:
             own[outcome.environment].append(outcome)
+            is_quiet = is_quiet and not outcome.num_refused
+        if is_quiet:
+            return
         is_anyones = any(not group.is_lost for groups in own.values() for group in groups)
         for name, groups in own.items():
             if any(not group.is_lost for group in groups):
@@ -84,7 +93,7 @@ class Outages:
         Returns:
             Shares by environment, in any unit, of the places that the trial groups leave; and the trial groups.
         """
-        if not self._waits and not self._owed:
+        if self.is_over:
             return asked, {}
         places = {name: share * num_groups for name, share in asked.items() if share > 0}
         up = {name: num for name, num in places.items() if name not in self._waits}

@@ -20,9 +20,6 @@ WHOLE: Final = 720_720_000_000
 _LIMIT: Final = 1_000_000 * WHOLE
 """No environment is ever owed so much, or has had so much too many."""
 
-_FINE: Final = 16
-"""Parts are rounded to so many of a part first: a share scaled up and down again is the same."""
-
 
 class Quotas:
     """Exact integer quotas with carry-over.
@@ -108,7 +105,7 @@ class _Places:
         self, whole: Mapping[str, int], owed: Mapping[str, int], num_groups: int, most: Mapping[str, int]
     ) -> None:
         self._whole, self._owed, self._num_groups, self._most = whole, owed, num_groups, most
-        self._quota = {name: min(max(0, owed[name] // WHOLE), num_groups) for name in whole}
+        self._quota = {name: min(num // WHOLE, num_groups) if (num := owed[name]) >= WHOLE else 0 for name in whole}
         for name, cap in most.items():
             self._quota[name] = min(self._quota[name], cap)
 
@@ -152,7 +149,7 @@ class _Places:
 
 
 def parts(shares: Mapping[str, float]) -> dict[str, int]:
-    """Cut a whole into integer parts by largest remainder; every share above 0 has at least one.
+    """Cut a whole into integer parts; every share above 0 has at least one, and the largest has what rounding leaves.
 
     Args:
         shares: By environment, in any unit, not negative.
@@ -168,15 +165,10 @@ def parts(shares: Mapping[str, float]) -> dict[str, int]:
         [0.75, 0.25]
     """
     sized = comparable(shares)
-    scale = WHOLE * _FINE / math.fsum(sized.values())
-    fine = {name: int(sized[name] * scale + 0.5) for name, share in shares.items() if share > 0}
-    whole = {name: part // _FINE or 1 for name, part in fine.items()}
-    left = WHOLE - sum(whole.values())
-    if left > 0:
-        for _, name in sorted([(-(part % _FINE), name) for name, part in fine.items()])[:left]:
-            whole[name] += 1
-    elif left < 0:  # the smallest have their one part of the largest
-        whole[min(whole, key=lambda name: (-whole[name], name))] += left
+    scale = WHOLE / math.fsum(sized.values())
+    whole = {name: int(sized[name] * scale + 0.5) or 1 for name, share in shares.items() if share > 0}
+    largest = max(whole.values())
+    whole[min(name for name, part in whole.items() if part == largest)] += WHOLE - sum(whole.values())
     return whole
 
 
