@@ -5,11 +5,9 @@ Flow: the user's mapping → `specs` → here → `train_dataset`, `environment_
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -21,18 +19,10 @@ from multienv.errors import ServerError, SpecError
 from multienv.live import LiveMixture
 from multienv.manifest import ManifestChanges
 from multienv.pinning import Pins
+from multienv.reward_slots import RewardSlots
 from multienv.rewards import (
-    Batches,
     Columns,
-    LogColumns,
-    check_distinct,
-    environment_functions,
-    group_reward,
-    is_function,
-    is_scorable,
-    mixture_reward,
     several_functions,
-    weights_notice,
 )
 from multienv.router import (
     EnvironmentAdapter,
@@ -41,12 +31,9 @@ from multienv.router import (
     Presentation,
     Route,
     check_policy,
-    grade_last_messages,
-    instance_of,
     make_factory,
     make_meta_factory,
     reserved_texts,
-    score_groups,
 )
 from multienv.sessions import EnvironmentClient
 from multienv.specs import (
@@ -54,7 +41,6 @@ from multienv.specs import (
     EnvSpec,
     ForeignSpec,
     RewardFunction,
-    RewardSpec,
     declare,
     declare_curriculum,
 )
@@ -73,13 +59,6 @@ _DECLARED = (
     "_presentation",
     "_pins",
 )
-
-
-def _release(environments: Sequence[Any]) -> None:
-    """Let go of the sessions of a batch that has been scored."""
-    for environment in environments:
-        if isinstance(environment, EnvironmentAdapter | MetaEnvironment):
-            environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
 
 
 T = TypeVar("T")
@@ -152,29 +131,10 @@ class MultiEnvSpec:
         self.live = LiveMixture(
             self._specs, max_sessions=self._max_sessions, max_concurrent_starts=self._max_concurrent_starts
         )
-        self._known = list(self._specs)
-        self._batches = Batches(self._begin_batch, _release, self._is_scorable)
-        self._has_warned = False
+        self._slots = RewardSlots(self._specs, self._shared, self.live, self._columns)
         self._lock = threading.RLock()
         if not self.live.foreign:  # whose attributes are read when they are needed
             _ = self._rewards
-
-    def _begin_batch(self, environments: Sequence[Any], completions: Sequence[Any]) -> None:
-        """Bring a batch's episodes to their end, and say once what TRL's own trainer does to the weights."""
-        grade_last_messages(environments, completions)
-        if self._batches.tells_end and not self._has_warned:
-            self._has_warned = True
-            if notice := weights_notice({name: spec.reward_weight for name, spec in self._specs.items()}):
-                warnings.warn(notice, UserWarning, stacklevel=2)
-
-    def _is_scorable(self, environment: Any) -> bool:
-        """Tell whether the rollout of one of TRL's environments may count, by the rule of its environment."""
-        if isinstance(environment, ForeignAdapter):
-            return instance_of(environment) is not None
-        if not isinstance(environment, EnvironmentAdapter | MetaEnvironment) or environment.environment is None:
-            return True
-        spec = self._specs.get(environment.environment)
-        return not isinstance(spec, EnvSpec) or is_scorable(environment.episode, spec.reward)
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         """Make something at its first use, and keep it.
@@ -315,11 +275,7 @@ class MultiEnvSpec:
 
         For a foreign environment that is the number in its attribute `reward`, if it has one.
         """
-        return self._once("reward_func", self._make_mixture_reward)
-
-    def _make_mixture_reward(self) -> Callable[..., list[float | None]]:
-        rules = {name: spec.reward for name, spec in self._specs.items() if isinstance(spec, EnvSpec)}
-        return self._batches.before(mixture_reward(self._known, rules))
+        return self._once("reward_func", self._slots.make_one)
 
     def trainer_kwargs(self) -> dict[str, Any]:
         """Return the slots of a TRL trainer by their names there; `eval_dataset` where there is something to evaluate.
@@ -437,8 +393,7 @@ class MultiEnvSpec:
         Args:
             others: Names of environments of another making, whose rows the spec's reward functions leave unscored.
         """
-        self._batches.tells_end = False
-        self._known += [name for name in others if name not in self._known]
+        self._slots.hand_over(others)
 
     def present_to(
         self, processing_class: Any, *, chat_template: str | None = None, has_conversations: bool = False
@@ -501,34 +456,8 @@ class MultiEnvSpec:
         return self._once("tasks", self._catalogue.read)
 
     @property
-    def _rewards(self) -> list[tuple[RewardFunction, float]]:
-        return self._once("rewards", self._named_rewards)
-
-    def _named_rewards(self) -> list[tuple[RewardFunction, float]]:
-        """Build the reward functions with their weights, and refuse two of one name."""
-        known, log_columns = self._known, LogColumns()
-        rewards: list[tuple[RewardFunction, float]] = []
-        for name, spec in self._specs.items():
-            functions = (
-                self.live.foreign[name].rewards(known, log_columns)
-                if isinstance(spec, ForeignSpec)
-                else environment_functions(name, spec, known, self._columns, log_columns)
-            )
-            if isinstance(spec, EnvSpec) and spec.use_group_reward:
-                functions.append(group_reward(name, known, functools.partial(self._score_groups, name)))
-            rewards += [(function, spec.reward_weight) for function in functions]
-        rewards += [(function, 1.0) for function in self._shared]
-        check_distinct(function for function, _ in rewards)
-        # A model is called by TRL itself, with token ids; only functions come to see a batch.
-        return [
-            (self._batches.watch(function) if is_function(function) else function, weight)
-            for function, weight in rewards
-        ]
-
-    def _score_groups(self, name: str, adapters: Sequence[Any], completions: Sequence[Any]) -> list[float | None]:
-        spec = self._specs[name]
-        by_rule = functools.partial(is_scorable, spec=spec.reward if isinstance(spec, EnvSpec) else RewardSpec())
-        return score_groups(name, adapters, completions, self.live.num_generations, by_rule)
+    def _rewards(self) -> list[tuple[Any, float]]:
+        return self._once("rewards", self._slots.make)
 
     def _columns(self) -> Columns:
         return Columns(self._tasks().columns)
