@@ -5,7 +5,8 @@ Flow: `specs` declare → `training.sampling` plans and observes → here.
 
 from multienv.curriculum.account import COLUMNS, Account, Line
 from multienv.curriculum.batch import Batch
-from multienv.curriculum.curriculum import Curriculum, Entry
+from multienv.curriculum.curriculum import Curriculum
+from multienv.curriculum.entries import Entry
 from multienv.curriculum.outcomes import Outcome, Pick
 from multienv.curriculum.quotas import Quotas, capped
 from multienv.curriculum.repeats import repeated_rows

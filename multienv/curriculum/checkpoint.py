@@ -20,7 +20,8 @@ from multienv.curriculum.state import is_amount, is_count, is_list, is_share, ma
 from multienv.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from multienv.curriculum.curriculum import Curriculum, Entry
+    from multienv.curriculum.curriculum import Curriculum
+from multienv.curriculum.entries import Entry
 
 _FORMAT: Final = 1
 _COUNTS: Final = tuple(

@@ -6,7 +6,6 @@ Flow: `training.sampling` → `Curriculum.plan` → the rows of a batch → the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,37 +13,15 @@ from multienv.curriculum.account import Account, Line
 from multienv.curriculum.adaptive import Bandit
 from multienv.curriculum.batch import Batch, dealt
 from multienv.curriculum.checkpoint import digest, restore, state_of
+from multienv.curriculum.entries import Entry, by_name, check_followed
 from multienv.curriculum.outages import Outages
 from multienv.curriculum.outcomes import Outcome, Pick
 from multienv.curriculum.quotas import Quotas, capped
 from multienv.curriculum.shares import base_weights, normalised, scheduled
 from multienv.curriculum.stages import Stages
 from multienv.curriculum.tasks import TaskOrder
-from multienv.errors import OrderError, RoutingError, SessionLimitError, SpecError
-from multienv.specs import CurriculumSpec, TaskRules
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the curriculum knows of an environment.
-
-    Attributes:
-        name: Its name in the mixture.
-        num_tasks: How many tasks it has.
-        sampling_weight: Its weight in the mixture `"weights"`.
-        rules: How its tasks follow one another.
-        expected: How likely a success is before anything was observed, one number or None per task; empty for unknown.
-        ids: The identities of its tasks, by which a checkpoint knows them; empty for their places.
-        max_groups: Most groups of it in a batch; None for no limit.
-    """
-
-    name: str
-    num_tasks: int
-    sampling_weight: float = 1.0
-    rules: TaskRules = field(default_factory=TaskRules)
-    expected: Sequence[float | None] = ()
-    ids: Sequence[str] = ()
-    max_groups: int | None = None
+from multienv.errors import OrderError, RoutingError, SpecError
+from multienv.specs import CurriculumSpec
 
 
 class Curriculum:
@@ -85,7 +62,12 @@ class Curriculum:
         num_ranks: int = 1,
         is_shuffled: bool = True,
     ) -> None:
-        self.entries: Final = _by_name(entries)
+        if num_groups < 1 or num_ranks < 1 or lag < 0:
+            raise SpecError(
+                f"num_groups={num_groups}, num_ranks={num_ranks}, lag={lag}; accepted: at least one group and one "
+                "rank, and a lag from 0"
+            )
+        self.entries: Final = by_name(entries)
         self.spec, self.num_groups, self.lag, self.num_ranks = spec, num_groups, lag, num_ranks
         self._steps_before = steps_before
         weights = {name: entry.sampling_weight for name, entry in self.entries.items()}
@@ -113,51 +95,7 @@ class Curriculum:
         self.num_observed = 0
         self.batches: dict[int, Batch] = {}
         self.waiting: dict[int, list[Outcome]] = {}
-        self._check()
-
-    def _check(self) -> None:
-        """Say at once what a plan would say later."""
-        if self.num_groups < 1 or self.num_ranks < 1 or self.lag < 0:
-            raise SpecError(
-                f"num_groups={self.num_groups}, num_ranks={self.num_ranks}, lag={self.lag}; accepted: at least one "
-                "group and one rank, and a lag from 0"
-            )
-        for entry in self.entries.values():
-            if entry.max_groups == 0:
-                raise SpecError(
-                    f"environment {entry.name!r} may not have as many sessions at once as one group needs; raise its "
-                    "limits.max_sessions to at least num_generations, or leave it out",
-                    environment=entry.name,
-                )
-
-        points = {} if self.spec.schedule is None else self.spec.schedule.points
-        parts = {f"step {step} of the schedule": weights for step, weights in points.items()}
-        parts |= {f"stage {place}": stage.weights for place, stage in enumerate(self.spec.stages)}
-        for what, weights in (parts or {"the mixture": {}}).items():
-            self._check_part(what, weights or self.priors)
-        for place, stage in enumerate(self.spec.stages):
-            if missing := sorted(stage.until.keys() - self.entries.keys()):
-                raise SpecError(
-                    f"stage {place} waits for {missing[0]!r}, which has no task to train on, and so never ends; give "
-                    "it tasks, or leave it out of until",
-                    environment=missing[0],
-                )
-
-    def _check_part(self, what: str, weights: Mapping[str, float]) -> None:
-        """Check that a part of the training has something to train on, and room for it."""
-        names = [name for name in self.entries if weights.get(name)]
-        if not names:
-            raise SpecError(
-                f"{what} trains on {', '.join(map(repr, weights))} only, which have no task to train on; give them "
-                "tasks, or name another environment of "
-                f"{', '.join(self.entries)}"
-            )
-        room = sum(self._caps.get(name, self.num_groups) for name in names)
-        if room < self.num_groups:
-            raise SessionLimitError(
-                f"a batch has {self.num_groups} groups, and in {what} the limits let {', '.join(names)} hold {room} at "
-                "once; raise limits.max_sessions, or make the batch smaller"
-            )
+        check_followed(self.entries, spec, num_groups, self.priors)
 
     def plan(self) -> Batch:
         """Plan the next batch."""
@@ -313,18 +251,3 @@ class Curriculum:
             SpecError: `renamed` names an environment that there is not.
         """
         return restore(self, state, renamed or {})
-
-
-def _by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """Return the environments that have tasks, by name."""
-    own: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.name in own:
-            raise SpecError(
-                f"there are two environments {entry.name!r}; give each its own name", environment=entry.name
-            )
-        if entry.num_tasks:
-            own[entry.name] = entry
-    if not own:
-        raise SpecError("the curriculum has no environment with a task; there is nothing to train on")
-    return own

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from multienv.curriculum.account import Account
-from multienv.curriculum.curriculum import Curriculum, Entry
+from multienv.curriculum.curriculum import Curriculum
+from multienv.curriculum.entries import Entry
 from multienv.curriculum.learners import Learner, SimulatedEnvironment, SimulatedPolicy
 from multienv.errors import SpecError, nearest
 from multienv.specs import CurriculumSpec
