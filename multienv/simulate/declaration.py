@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from multienv.curriculum import Entry
 from multienv.curriculum.learners import Learner, SimulatedEnvironment
@@ -17,24 +17,19 @@ from multienv.curriculum.simulation import Simulation, check_learners, simulate
 from multienv.errors import SpecError, nearest
 from multienv.specs import Adaptive, CurriculumSpec, Schedule, Stage, TaskRules, declare_curriculum
 from multienv.specs.curriculum import PRESETS
-from multienv.specs.limits import sentence
+from multienv.specs.declaration import Declaration, sentence
 from multienv.specs.mixture import check_names
 
 _Count = Annotated[int, Field(ge=1, strict=True)]
 _Weight = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
-class _Declaration(BaseModel):
-    """A frozen declaration whose errors are sentences."""
+class _Declaration(Declaration):
+    """One of a file, whose nested options are told apart."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **options: Any) -> None:
-        try:
-            super().__init__(**options)
-        except ValidationError as error:
-            sentences = dict.fromkeys(in_words(problem, type(self).__name__) for problem in error.errors())
-            raise SpecError(f"{type(self).__name__}: {'; '.join(sentences)}") from None
+    @classmethod
+    def _sentence(cls, problem: Any, known: list[str]) -> str:  # noqa: ARG003 - a nested option's are others
+        return in_words(problem, cls.__name__)
 
 
 class BatchSpec(_Declaration):

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from multienv.errors import SpecError, nearest
-from multienv.specs.limits import sentence
+from multienv.specs.declaration import Declaration
 
 MixtureName: TypeAlias = Literal["weights", "uniform", "proportional", "temperature", "dataset"]
 """How the sampling weights come about; "dataset" leaves the rows to TRL's own sampler."""
@@ -23,20 +23,6 @@ PRESETS: Final = (*get_args(MixtureName), "adaptive")
 Weights: TypeAlias = Mapping[str, float]
 _Share = Annotated[float, Field(gt=0, le=1, strict=True)]
 _Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class _Declaration(BaseModel):
-    """A frozen declaration whose errors are sentences."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    def __init__(self, **options: Any) -> None:
-        try:
-            super().__init__(**options)
-        except ValidationError as error:
-            known = sorted(type(self).model_fields)
-            sentences = dict.fromkeys(sentence(problem, known) for problem in error.errors())
-            raise SpecError(f"{type(self).__name__}: {'; '.join(sentences)}") from None
 
 
 def _checked_weights(weights: Any, what: str) -> dict[str, float]:
@@ -75,7 +61,7 @@ def check_sampling_weight(value: Any) -> Any:
     return float(value)
 
 
-class Schedule(_Declaration):
+class Schedule(Declaration):
     """The mixture as a function of the training step.
 
     Attributes:
@@ -111,7 +97,7 @@ class Schedule(_Declaration):
         return points
 
 
-class Stage(_Declaration):
+class Stage(Declaration):
     """A part of the training that ends when its environments succeed often enough.
 
     Attributes:
@@ -126,13 +112,13 @@ class Stage(_Declaration):
 
     Example:
         >>> Stage(weights={"echo": 1.0}, until={"echo": 0.8}, max_tool_calls={"echo": 2})
-        Stage(weights={'echo': 1.0}, until={'echo': 0.8}, min_groups=8, max_tool_calls={'echo': 2})
+        Stage(weights={'echo': 1.0}, until={'echo': 0.8}, max_tool_calls={'echo': 2})
     """
 
-    weights: Weights = {}
-    until: Mapping[str, _Share] = {}
+    weights: Weights = Field(default_factory=dict)
+    until: Mapping[str, _Share] = Field(default_factory=dict)
     min_groups: _Count = 8
-    max_tool_calls: Mapping[str, _Count] = {}
+    max_tool_calls: Mapping[str, _Count] = Field(default_factory=dict)
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -149,7 +135,7 @@ class Stage(_Declaration):
         return self
 
 
-class Adaptive(_Declaration):
+class Adaptive(Declaration):
     """How the mixture follows what can be learnt: more of the environments whose advantages are large.
 
     The weights of the mixture are the priors. An environment's share is its prior times
@@ -174,7 +160,7 @@ class Adaptive(_Declaration):
     max_compensation: Annotated[float, Field(ge=1, le=5, strict=True)] = 5.0
 
 
-class CurriculumSpec(_Declaration):
+class CurriculumSpec(Declaration):
     """Which environment is trained on how often, batch after batch. `docs/curriculum.md` says when to use which.
 
     Attributes:

@@ -26,7 +26,8 @@ from pydantic import (
 from multienv.errors import SpecError
 from multienv.specs.choice import TaskChoice, check_choices, exclusions
 from multienv.specs.curriculum import check_sampling_weight
-from multienv.specs.limits import Limits, sentence
+from multienv.specs.declaration import sentence
+from multienv.specs.limits import Limits
 from multienv.specs.reward import RewardSpec
 from multienv.specs.target import TargetKind, check_target, target_kind
 from multienv.specs.task_rules import TaskRules

@@ -5,17 +5,17 @@ Flow: part of an `EnvSpec`; `sessions` enforces it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from multienv.errors import SpecError, nearest
+from multienv.specs.declaration import Declaration
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class Limits(BaseModel):
+class Limits(Declaration):
     """What one environment's sessions and episodes may take.
 
     The defaults suit sandboxes that need half a minute to start.
@@ -48,8 +48,6 @@ class Limits(BaseModel):
         SpecError: An option is unknown or cannot be right.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     max_sessions: Count | None = None
     max_concurrent_starts: Count = 64
     starts_per_s: Seconds | None = None
@@ -65,29 +63,3 @@ class Limits(BaseModel):
     failure_window: Count = 20
     failure_threshold: Annotated[float, Field(gt=0, le=1)] | None = 0.5
     cool_down_s: Seconds = 30.0
-
-    def __init__(self, **options: Any) -> None:
-        try:
-            super().__init__(**options)
-        except ValidationError as error:
-            sentences = "; ".join(sentence(problem, sorted(type(self).model_fields)) for problem in error.errors())
-            raise SpecError(f"Limits: {sentences}") from None
-
-
-def sentence(problem: Any, known: list[str]) -> str:
-    """Turn one of pydantic's findings into a sentence that says what was wrong and what is accepted.
-
-    Args:
-        problem: One of `ValidationError.errors()`.
-        known: The accepted options.
-    """
-    option = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        unknown = str(problem["loc"][-1])
-        return f"unknown option {unknown!r}{nearest(unknown, known)}; accepted: {', '.join(known)}"
-    if problem["type"] == "missing":
-        return f"{option} is missing; it has no default"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "value_error":
-        return message
-    return f"{option}={problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -6,13 +6,13 @@ Flow: part of an `EnvSpec`; `rewards` applies it to every `Episode`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from multienv.errors import SpecError, nearest
-from multienv.specs.limits import sentence
+from multienv.specs.declaration import Declaration
 from multienv.types import JSONObject
 
 Reduction: TypeAlias = Callable[[tuple[float, ...]], float]
@@ -84,7 +84,7 @@ def _failure_check(value: Any) -> Any:
     raise ValueError(f"is_failure={value!r}; accepted: a function from a step's metadata, a dict, to a bool, or None")
 
 
-class RewardSpec(BaseModel):
+class RewardSpec(Declaration):
     """How the episodes of one environment become numbers. `docs/rewards.md` has the whole story.
 
     The step rewards are reduced to one number, which is then shaped, in this order: minus `step_penalty` for each tool
@@ -117,8 +117,6 @@ class RewardSpec(BaseModel):
         RewardSpec(reduction='total', scale=0.1, clip=(-1.0, 1.0))
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     reduction: Annotated[ReductionName | Reduction, BeforeValidator(_reduction)] = "last"
     unfinished: Annotated[Literal["reduce"] | float | None, BeforeValidator(_outcome)] = "reduce"
     truncated: Annotated[Literal["reduce"] | float | None, BeforeValidator(_outcome)] = "reduce"
@@ -133,11 +131,7 @@ class RewardSpec(BaseModel):
     def __init__(self, **options: Any) -> None:
         if constant := next((name for name in options if name in _CONSTANT), None):
             raise SpecError(f"RewardSpec: {constant} is no option: {_CONSTANT[constant]}")
-        try:
-            super().__init__(**options)
-        except ValidationError as error:
-            sentences = "; ".join(sentence(problem, sorted(type(self).model_fields)) for problem in error.errors())
-            raise SpecError(f"RewardSpec: {sentences}") from None
+        super().__init__(**options)
 
     @field_validator("scale")
     @classmethod
@@ -148,9 +142,3 @@ class RewardSpec(BaseModel):
                 "reward, say EnvSpec(..., use_environment_reward=False)"
             )
         return value
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Show only what differs from the defaults."""
-        for name, value in super().__repr_args__():
-            if name is None or value != type(self).model_fields[name].default:
-                yield name, value

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from multienv.errors import SpecError
-from multienv.specs.limits import sentence
+from multienv.specs.declaration import Declaration
 
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 _Success: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 
 
-class TaskRules(BaseModel):
+class TaskRules(Declaration):
     """Which tasks of one environment come less often, and which no more. Without options only broken tasks are left.
 
     A task's success is the mean share of successes among the scored rollouts of its groups, newer groups counting more.
@@ -49,8 +49,6 @@ class TaskRules(BaseModel):
         (0.05, 0.4, None)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     expected_success: str | None = None
     expected_by_label: Mapping[str, _Success] = Field(default_factory=dict)
     solved_at: Annotated[_Success, Field(gt=0)] | None = None
@@ -60,13 +58,6 @@ class TaskRules(BaseModel):
     gate_passes: _Count = 8
     set_aside_after: Annotated[int, Field(ge=2)] | None = 3
     smoothing: Annotated[_Success, Field(gt=0)] = 0.5
-
-    def __init__(self, **options: Any) -> None:
-        try:
-            super().__init__(**options)
-        except ValidationError as error:
-            sentences = "; ".join(sentence(problem, sorted(type(self).model_fields)) for problem in error.errors())
-            raise SpecError(f"TaskRules: {sentences}") from None
 
     @field_validator("expected_success")
     @classmethod
