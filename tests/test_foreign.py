@@ -65,7 +65,7 @@ def test_foreign_environments_train_beside_ors_ones(
         "ratio": ratios(0.5, 0.25),
         "harbor": harbor,
     }
-    with MultiEnvSpec(environments) as spec:
+    with MultiEnvSpec(environments, curriculum="dataset") as spec:
         options = {"per_device_train_batch_size": 14, "max_steps": 2}
         slots: dict[str, Any] = spec.trainer_kwargs() if trainer_class is None else {"spec": spec}
         trainer = scripted_trainer(policy, tmp_path, options, trainer_class, **slots)

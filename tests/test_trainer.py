@@ -174,7 +174,7 @@ def test_a_batch_that_needs_too_many_sessions_is_refused_before_any_is_opened(
     with spec:
         trainer = scripted_trainer(nasty_policy, tmp_path, {}, MultiEnvGRPOTrainer, spec=spec)
         nasty_server.requests.clear()
-        with pytest.raises(errors.SessionLimitError, match="a batch has 4 groups, and the limits let nasty hold 3"):
+        with pytest.raises(errors.SessionLimitError, match="4 groups, and in the mixture the limits let nasty hold 3"):
             trainer.train()
     assert "/create" not in nasty_server.paths()
 

@@ -79,7 +79,7 @@ def train(
         "brief": EnvSpec(EchoEnvironment, indices=[0], reward_weight=weight, discover_task_tools=False, reward=EARNED),
         "wordy": EnvSpec(ClimbEnvironment, discover_task_tools=False, reward=EARNED),
     }
-    with MultiEnvSpec(environments, reward_funcs=reward_funcs) as spec:
+    with MultiEnvSpec(environments, reward_funcs=reward_funcs, curriculum="proportional") as spec:
         trainer = scripted_trainer(
             policy, directory, OPTIONS | (options or {}), MultiEnvGRPOTrainer, spec=spec, **switches
         )
@@ -213,7 +213,7 @@ def test_a_resumed_run_goes_on_with_its_scale(tmp_path: Path) -> None:
     straight = train(tmp_path, options=options, **switches)
     resumed_from = str(tmp_path / "checkpoint-1")
     environments = straight.spec.environments
-    with MultiEnvSpec(environments, reward_funcs=growing) as spec:
+    with MultiEnvSpec(environments, reward_funcs=growing, curriculum="proportional") as spec:
         slots: dict[str, Any] = {"spec": spec, "normalize_advantages": True}
         again = scripted_trainer(wordy_policy, tmp_path / "again", OPTIONS | options, MultiEnvGRPOTrainer, **slots)
         again.train(resume_from_checkpoint=resumed_from)
