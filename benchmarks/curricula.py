@@ -27,7 +27,7 @@ ORDINARY: Mapping[str, Any] = {"start": 0.3, "speed": 0.02}
 HARD: Mapping[str, Any] = {"start": 0.03, "speed": 0.01}
 
 SCENARIOS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "even": {name: {"num_tasks": 500, "learner": ORDINARY} for name in ("a", "b", "c")},
+    "all alike": {name: {"num_tasks": 500, "learner": ORDINARY} for name in ("a", "b", "c")},
     "one hard and slow": {
         "a": {"num_tasks": 500, "learner": ORDINARY},
         "b": {"num_tasks": 500, "learner": ORDINARY},
@@ -60,8 +60,10 @@ SCENARIOS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """By what they are about: one environment differs from the others in one thing, or all are alike."""
 
-CURRICULA = ("uniform", "proportional", "weights", "adaptive", "weights+adaptive", "staged")
-"""`adaptive` begins with equal shares, `weights+adaptive` with the weights: that is the preset `"adaptive"`."""
+_WIDTH = 140
+
+CURRICULA = ("uniform", "proportional", "weights", "uniform+adaptive", "adaptive", "staged")
+"""`adaptive` is the preset, which begins with the weights; `uniform+adaptive` begins with equal shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class CurriculaReport:
             table.add_column(curriculum, justify="right", min_width=10)
         for scenario, row in self.reached.items():
             table.add_row(scenario, *(row[curriculum].in_words() for curriculum in CURRICULA))
-        console = Console()
+        console = Console(width=_WIDTH)
         console.print(table)
         console.print(self.result, highlight=False)
 
@@ -142,7 +144,7 @@ def chosen(curriculum: str, spec: SimulationSpec) -> CurriculumSpec:
         ]
         return CurriculumSpec(stages=(*stages, Stage(weights=dict.fromkeys(names, 1.0))))
     if curriculum.endswith("adaptive"):
-        return CurriculumSpec(mixture="weights" if "weights" in curriculum else "uniform", adaptive=True)
+        return CurriculumSpec(mixture="uniform" if curriculum.startswith("uniform") else "weights", adaptive=True)
     return CurriculumSpec(mixture=curriculum)
 
 
