@@ -29,7 +29,7 @@ class _Declaration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         try:
             super().__init__(**options)
         except ValidationError as error:

@@ -66,7 +66,7 @@ class Limits(BaseModel):
     failure_threshold: Annotated[float, Field(gt=0, le=1)] | None = 0.5
     cool_down_s: Seconds = 30.0
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         try:
             super().__init__(**options)
         except ValidationError as error:

@@ -130,7 +130,7 @@ class RewardSpec(BaseModel):
     success_threshold: _Finite | None = None
     is_failure: Annotated[FailureCheck | None, BeforeValidator(_failure_check)] = None
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         if constant := next((name for name in options if name in _CONSTANT), None):
             raise SpecError(f"RewardSpec: {constant} is no option: {_CONSTANT[constant]}")
         try:

@@ -61,7 +61,7 @@ class TaskRules(BaseModel):
     set_aside_after: Annotated[int, Field(ge=2)] | None = 3
     smoothing: Annotated[_Success, Field(gt=0)] = 0.5
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         try:
             super().__init__(**options)
         except ValidationError as error:
