@@ -323,6 +323,17 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_is_played(
     run_simulate(mixture, console=Console(file=out))  # the tables need none
 
 
+def test_a_broken_matplotlib_is_told_before_anything_is_played(mixture: Path) -> None:
+    (mixture.parent / "matplotlib").mkdir()
+    (mixture.parent / "matplotlib" / "__init__.py").write_text("raise ImportError('a library is missing')\n")
+    command: list[str | Path] = [sys.executable, "-m", "multienv.cli", "simulate", mixture, "--plot", "plot.svg"]
+    environment = os.environ | {"PYTHONPATH": f"{mixture.parent}{os.pathsep}{EXAMPLE.parents[1]}", "COLUMNS": "300"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "which cannot be imported: a library is missing; mend it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_help_of_the_command_line_imports_nothing_of_it() -> None:
     program = (
         "import sys\nfrom multienv import cli\nsys.argv = ['multienv', 'simulate', '--help']\n"

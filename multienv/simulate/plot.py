@@ -5,6 +5,7 @@ Flow: `command` → `check_plot` before anything is simulated → `draw` → a p
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ def check_plot(path: Path) -> None:
 
     Raises:
         SpecError: It has another suffix, or there is no such folder.
-        MultiEnvError: matplotlib is not installed.
+        MultiEnvError: matplotlib is not installed, or broken.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise SpecError(f"plot={str(path)!r} ends in {path.suffix!r}; accepted: {', '.join(_SUFFIXES)}")
@@ -32,6 +33,12 @@ def check_plot(path: Path) -> None:
         raise MultiEnvError(
             "drawing a plot needs matplotlib, which is not installed; install it with: pip install 'multienv[plots]'"
         )
+    try:
+        importlib.import_module("matplotlib.figure")
+    except Exception as error:  # noqa: BLE001 - whatever it raises while it is imported
+        raise MultiEnvError(
+            f"drawing a plot needs matplotlib, which cannot be imported: {error}; mend it, or leave the plot out"
+        ) from None
 
 
 def draw(simulations: Mapping[str, Simulation], path: Path, goal: float) -> None:
