@@ -61,7 +61,7 @@ def test_task_rules_act_in_this_librarys_trainer_only() -> None:
 
 def test_an_environment_with_less_than_a_group_a_batch_is_told(tmp_path: Path) -> None:
     args = config(tmp_path, per_device_train_batch_size=8, num_generations=2)
-    (finding,) = found(mixture(num_other_tasks=19), args)
+    (finding,) = found(mixture(num_other_tasks=19), args, curriculum="proportional")
     assert (finding.environment, finding.code) == ("echo", Code.SELDOM_SAMPLED)
     assert "its share is 0.05 of the mixture: one group every 5.0 batches of 4 groups" in finding.message
     assert found(mixture(num_other_tasks=19), args, curriculum="uniform") == []
