@@ -5,7 +5,9 @@ Flow: the shell → `main` → a room; heavy packages are imported only by the c
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -77,6 +79,8 @@ def simulate(
 
 def main() -> None:
     """Run the command line; an error of this library is shown as its message, without a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may hold what the terminal's encoding has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()

@@ -100,13 +100,15 @@ class Manifest(_Value):
             SpecError: There is no such file, or it is no manifest, or of another version.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            text = Path(path).read_text(encoding="utf-8-sig")  # an editor may have put a byte order mark in front
+        except UnicodeDecodeError:
+            raise SpecError(f"manifest {str(path)!r} cannot be read (it is no text); {_ACCEPTED}") from None
+        except (OSError, ValueError) as error:  # a ValueError: the path holds what no path can
+            reason = getattr(error, "strerror", None) or error
             raise SpecError(f"manifest {str(path)!r} cannot be read ({reason}); {_ACCEPTED}") from None
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
             raise SpecError(f"{str(path)!r} is no manifest of tasks; {_ACCEPTED}")
@@ -119,7 +121,7 @@ class Manifest(_Value):
             return cls.model_validate_json(text)
         except ValidationError as error:
             problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
+            where = ".".join(map(str, problem["loc"])) or "one of its strings"
             raise SpecError(f"manifest {str(path)!r} is damaged at {where}: {problem['msg']}; {_ACCEPTED}") from None
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -74,6 +74,14 @@ def test_what_could_not_work_in_the_rollout_process_is_refused_with_the_reason(e
         spec.async_trainer_kwargs()
 
 
+def test_an_evaluation_that_the_trainer_does_not_make_is_said(echo_server: ORSServer) -> None:
+    specs = {"e": EnvSpec(echo_server.url, num_tasks=1, eval_split="test"), "o": EnvSpec(echo_server.url, indices=[2])}
+    with MultiEnvSpec(specs) as spec, pytest.warns(UserWarning, match="the evaluation of e is not made") as caught:
+        slots = spec.async_trainer_kwargs()
+    assert slots.keys() == {"train_dataset", "environment_factory", "reward_funcs"}
+    assert len(caught) == 1
+
+
 def test_a_prompt_of_blocks_is_completed_like_a_string() -> None:
     prompt: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": ""}]}]
     complete(prompt, "Look.")

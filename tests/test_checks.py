@@ -736,6 +736,25 @@ def test_limits_on_sessions_below_what_a_batch_can_need_are_told(tmp_path: Path)
     assert Code.SESSION_LIMIT not in codes(check(enough, config(tmp_path), max_sessions=8))
 
 
+def test_limits_on_sessions_below_what_a_batch_of_the_evaluation_can_need_are_told(tmp_path: Path) -> None:
+    args = config(tmp_path, per_device_eval_batch_size=6, num_generations_eval=2)
+    limits = Limits(max_sessions=4)
+    environments = {
+        "low": EnvSpec(EchoEnvironment, indices=[0], eval_indices=[1, 2, 1], limits=limits),
+        "few": EnvSpec(EchoEnvironment, split="test", num_tasks=1, evaluation_only=True, limits=limits),
+        "one": EnvSpec(OneEnvironment, limits=limits),
+    }
+    found = of(check(environments, args, max_sessions=5), Code.SESSION_LIMIT)
+    told = [one for one in found if "evaluation" in one.message]
+    assert [one.environment for one in told] == ["low", "low"], "its own limit, and the mixture's"
+    assert "a batch of its evaluation can need 6 sessions at once in each process" in told[0].message
+    assert "limits.max_sessions is 4; such a batch ends the run" in told[0].message
+    assert "the mixture's max_sessions is 5; such a batch ends the run" in told[1].message
+    assert told[0].fix == "Raise it to 6, or lower per_device_eval_batch_size."
+    lower = config(tmp_path, per_device_eval_batch_size=4, num_generations_eval=2)
+    assert not [one for one in of(check(environments, lower), Code.SESSION_LIMIT) if "evaluation" in one.message]
+
+
 def test_processes_share_the_limits_on_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = config(tmp_path)
     monkeypatch.setattr(GRPOConfig, "world_size", 2)

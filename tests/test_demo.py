@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from openreward.environments import Server
 from rich.console import Console
 
-from multienv import Episode, EpisodeStatus, RewardSpec, Step
+from multienv import Episode, EpisodeStatus, RewardSpec, Step, errors
 from multienv.demo.report import table
 from multienv.demo.rewards import REWARDS
+from multienv.demo.run import run_demo
 from multienv.reporting import read_episodes
 from multienv.rewards import episode_reward
 from tests.strategies import episodes
@@ -114,6 +115,12 @@ def test_an_error_of_the_library_is_shown_without_a_traceback(tmp_path: Path) ->
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
     )
     assert (done.returncode, done.stderr.strip()) == (2, "error: what was wrong; what is accepted")
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.SpecError, match="output_dir='.*file' cannot be written: Not a directory; choose"):
+        run_demo(max_steps=1, seed=0, output_dir=tmp_path / "file", console=Console(file=io.StringIO()))
 
 
 def test_a_server_keeps_its_sessions_where_the_demo_counts_them() -> None:

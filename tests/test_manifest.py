@@ -241,6 +241,11 @@ def test_rows_of_environments_of_another_making_are_pinned_with_their_prompts(tm
         (None, "cannot be read (No such file or directory); accepted: a file of format version 1 that"),
         ("", "is no manifest of tasks; accepted"),
         ("[]", "is no manifest of tasks; accepted"),
+        ("[" * 100_000, "is no manifest of tasks; accepted"),
+        (
+            '{"format": "multienv-tasks", "version": 1, "environments": {"\\ud800": 1}}',
+            "is damaged at one of its strings: Invalid JSON",
+        ),
         ('{"version": 1, "environments": {}}', "is no manifest of tasks; accepted"),
         ('{"format": "multienv-tasks", "version": 2}', "has format version 2; accepted: a file of format version 1"),
         ('{"format": "multienv-tasks", "version": 1}', "is damaged at environments: Field required; accepted"),
@@ -260,7 +265,16 @@ def test_what_is_no_manifest_is_refused_before_any_network(tmp_path: Path, text:
     assert str(path) in str(caught.value)
 
 
+def test_a_manifest_that_an_editor_has_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    Manifest(environments={}).write(tmp_path / "tasks.json")
+    text = (tmp_path / "tasks.json").read_bytes()
+    (tmp_path / "tasks.json").write_bytes(b"\xef\xbb\xbf" + text)
+    assert Manifest.read(tmp_path / "tasks.json") == Manifest(environments={})
+
+
 def test_bytes_that_are_no_text_and_values_that_are_no_path_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.SpecError, match="cannot be read .embedded null byte.; accepted"):
+        MultiEnvSpec({"a": "x/a"}, manifest="tasks\0.json")
     (tmp_path / "tasks.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(errors.SpecError, match="cannot be read .it is no text.; accepted"):
         MultiEnvSpec({"a": "x/a"}, manifest=tmp_path / "tasks.json")

@@ -91,3 +91,25 @@ def test_a_share_that_the_sessions_do_not_hold_is_told(max_sessions: int, severi
             "its share of a batch is 4.0 of 8 groups, and limits.max_sessions=7 holds 3 groups" in findings[0].message
         )
         assert findings[0].fix.startswith("Raise it to 8 or more")
+
+
+def test_parts_of_a_curriculum_that_train_on_nothing_or_wait_for_nothing_are_told(tmp_path: Path) -> None:
+    args = config(tmp_path)
+    environments = mixture(evaluation_only=True)
+    only, both = {"echo": 1.0}, {"echo": 1.0, "guess": 1.0}
+    curricula = {
+        "stage 1 trains on 'echo' only": CurriculumSpec(stages=(Stage(until={"guess": 0.5}), Stage(weights=only))),
+        "stage 0 trains on 'echo' only": CurriculumSpec(stages=(Stage(weights=only),)),
+        "stage 0 waits for 'echo'": CurriculumSpec(stages=(Stage(weights=both, until={"echo": 0.5}), Stage())),
+        "step 0 of the schedule trains on 'echo' only": CurriculumSpec(schedule=Schedule(points={0: only})),
+    }
+    for told, curriculum in curricula.items():
+        with MultiEnvSpec(environments, curriculum=curriculum) as spec:
+            findings = spec.check(args)
+        (finding,) = (one for one in findings if one.code == Code.DECLARATION_WRONG)
+        assert finding.message.startswith(f"{told}, of which no task is trained on")
+        assert (finding.severity, finding.fix) == (Severity.ERROR, "Name another environment there: guess.")
+        assert not [one for one in findings if one.code == Code.CHECK_FAILED]
+    for fine in (CurriculumSpec(stages=(Stage(weights=both),)), CurriculumSpec(schedule=Schedule(points={0: both}))):
+        with MultiEnvSpec(environments, curriculum=fine) as spec:
+            assert not [one for one in spec.check(args) if one.code == Code.DECLARATION_WRONG]

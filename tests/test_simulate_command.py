@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import os
 import re
 import subprocess
 import sys
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,37 @@ def test_many_environments_and_a_narrow_terminal_keep_every_name(mixture: Path) 
     assert max(map(len, text.splitlines())) <= 60
 
 
+def test_many_environments_are_drawn_with_their_names_beside_the_axes(mixture: Path) -> None:
+    names = [f"environment-with-a-long-name-{number}" for number in range(40)]
+    rows = "\n".join(f"  {name}: {{num_tasks: 5}}" for name in names)
+    mixture.write_text(f"environments:\n{rows}\n", encoding="utf-8")
+    plot = mixture.with_name("plot.svg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown(mixture, num_batches=2, plot=plot)
+    assert all(name in plot.read_text(encoding="utf-8") for name in names)
+
+
+def test_the_name_of_a_file_is_shown_on_a_terminal_that_has_not_its_letters(mixture: Path) -> None:
+    figures = mixture.with_name("zürich.json")
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "multienv.cli",
+        "simulate",
+        mixture,
+        "--num-batches",
+        "1",
+        "--json",
+        figures,
+    ]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "300"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("z\\xfcrich.json")
+    assert figures.is_file()
+
+
 def test_a_terminal_without_unicode_is_shown_ascii() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     run_simulate(EXAMPLE, num_batches=30, console=Console(file=out, width=80))
@@ -187,6 +220,15 @@ def test_a_sparkline_holds_its_extremes_and_the_means_of_long_series() -> None:
         (MINIMAL.replace("swe", "seta"), "6: 'seta' stands in line 2 already; keep one"),
         (MINIMAL.replace("swe", "yes"), "6: the key 'yes' is no text; write it in quotes"),
         (MINIMAL.replace("swe", "? [a]"), "6: the key before this colon is no text"),
+        (MINIMAL.replace("batch", "self"), "8: unknown option 'self'; accepted: batch, curriculum, environments"),
+        (MINIMAL.replace("num_batches", "self"), "8: batch: unknown option 'self'; accepted: num_batches"),
+        (MINIMAL + "curriculum:\n  stages:\n  - {self: 1}", "11: curriculum.stages.0: unknown option 'self'"),
+        (MINIMAL.replace("swe:\n", "swe:\n    task_rules: {self: 1}\n"), "7: environments.swe.task_rules: unknown "),
+        (MINIMAL.replace("12", "2020-13-45"), "8: this is no YAML: '2020-13-45' is no timestamp; write text in quotes"),
+        (MINIMAL.replace("12", "9" * 5000), "8: this is no YAML: '99999"),
+        (MINIMAL.replace("12", "0x_"), "8: this is no YAML: '0x_' is no int"),
+        (MINIMAL.replace("12", "!!bool maybe"), "8: this is no YAML: 'maybe' is no bool"),
+        (MINIMAL + "? !!timestamp soon\n", "9: this is no YAML: 'soon' is no timestamp"),
         ("environments: {}", "1: environments is empty; name at least one"),
         ("batch: {}", "1: environments is missing"),
         ("a: &a\n  b: *a", "1: this value contains itself"),
@@ -243,6 +285,8 @@ def test_what_is_no_mixture_at_all_is_refused(mixture: Path, content: bytes, mes
         ([EXAMPLE, "--plot", "plot.pdf"], "error: plot='plot.pdf' ends in '.pdf'; accepted: .svg, .png"),
         ([EXAMPLE, "--plot", "nowhere/plot.svg"], "error: there is no folder 'nowhere' to write 'plot.svg' to"),
         ([EXAMPLE, "--json", "."], "cannot be written: Is a directory"),
+        ([EXAMPLE, "--json", "/dev/full"], "error: /dev/full cannot be written: No space left on device"),
+        ([EXAMPLE, "--plot", "a.svg", "--json", "./a.svg"], "json_file='a.svg' is the plot itself"),
         ([EXAMPLE, "--num-batches", "0"], "greater than or equal to 1"),
     ],
 )
@@ -262,6 +306,12 @@ def test_a_wrong_option_leaves_with_status_2_and_one_message(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_figures_do_not_replace_the_mixture(mixture: Path) -> None:
+    with pytest.raises(SpecError, match="is the mixture itself, and would replace it; choose another file"):
+        run_simulate(mixture, json_file=mixture.parent / "." / mixture.name, console=Console(file=io.StringIO()))
+    assert mixture.read_text(encoding="utf-8") == MINIMAL
+
+
 def test_without_matplotlib_a_plot_is_refused_before_anything_is_played(
     mixture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +321,17 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_is_played(
         run_simulate(mixture, plot=mixture.with_name("plot.svg"), console=Console(file=out))
     assert out.getvalue() == ""
     run_simulate(mixture, console=Console(file=out))  # the tables need none
+
+
+def test_a_broken_matplotlib_is_told_before_anything_is_played(mixture: Path) -> None:
+    (mixture.parent / "matplotlib").mkdir()
+    (mixture.parent / "matplotlib" / "__init__.py").write_text("raise ImportError('a library is missing')\n")
+    command: list[str | Path] = [sys.executable, "-m", "multienv.cli", "simulate", mixture, "--plot", "plot.svg"]
+    environment = os.environ | {"PYTHONPATH": f"{mixture.parent}{os.pathsep}{EXAMPLE.parents[1]}", "COLUMNS": "300"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "which cannot be imported: a library is missing; mend it" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_help_of_the_command_line_imports_nothing_of_it() -> None:

@@ -73,3 +73,36 @@ def check_session_limits(mixture: Mixture) -> Iterator[Finding]:
                 "with TRL's own trainer.",
                 f"Raise it to {need * num_ranks}, or lower per_device_train_batch_size or steps_per_generation.",
             )
+
+
+def check_evaluation_limits(mixture: Mixture) -> Iterator[Finding]:
+    """Say where a batch of the evaluation needs more sessions at once than a limit allows.
+
+    TRL evaluates one environment after the other, so each needs its own batch only; no trainer plays it in parts.
+    """
+    args = mixture.args
+    if family_of(args) is not TrainerFamily.GRPO:
+        return
+    num_ranks = max(args.world_size, 1)
+    num_generations = args.num_generations_eval or args.num_generations
+    for name, client in mixture.clients.items():
+        if (chosen := client.spec.evaluation) is None:
+            continue
+        rows = chosen.num_tasks if chosen.indices is None else len(chosen.indices)
+        batch = args.per_device_eval_batch_size
+        need = batch if rows is None else min(batch, -(-rows * num_generations // num_ranks))
+        limits = {
+            "limits.max_sessions": client.spec.limits.max_sessions,
+            "the mixture's max_sessions": mixture.max_sessions,
+        }
+        for what, limit in limits.items():
+            if limit is not None and need > max(1, limit // num_ranks):
+                yield Finding(
+                    Severity.WARNING,
+                    name,
+                    Code.SESSION_LIMIT,
+                    f"a batch of its evaluation can need {need} sessions at once in each process "
+                    f"(per_device_eval_batch_size={batch}), and {what} is {limit}"
+                    f"{f' shared by {num_ranks} processes' if num_ranks > 1 else ''}; such a batch ends the run.",
+                    f"Raise it to {need * num_ranks}, or lower per_device_eval_batch_size.",
+                )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from multienv.checks.batches import check_rows, check_session_limits
+from multienv.checks.batches import check_evaluation_limits, check_rows, check_session_limits
 from multienv.checks.findings import Code, Finding, Severity, gravest_first
 from multienv.checks.foreign import check_foreign, check_foreign_tools
 from multienv.checks.looks import Look, Mixture, look_at
@@ -18,7 +18,7 @@ from multienv.checks.metadata import check_metadata
 from multienv.checks.needed_secrets import check_secrets
 from multienv.checks.prompts import check_prompt
 from multienv.checks.rewards import check_reward_sources, check_weights
-from multienv.checks.sampling import check_curriculum, check_shares
+from multienv.checks.sampling import check_curriculum, check_parts, check_shares
 from multienv.checks.servers import check_server, check_session, check_tasks, check_what_is_offered
 from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
 from multienv.checks.signatures import check_names, check_signatures
@@ -55,7 +55,9 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
     check_tool_limits,
     check_rows,
     check_session_limits,
+    check_evaluation_limits,
     check_curriculum,
+    check_parts,
     check_shares,
     check_weights,
     check_reward_sources,

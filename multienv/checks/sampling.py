@@ -32,6 +32,32 @@ def check_curriculum(mixture: Mixture) -> Iterator[Finding]:
         )
 
 
+def check_parts(mixture: Mixture) -> Iterator[Finding]:
+    """Say which parts of the curriculum have nothing to train on, or wait for what is not trained on."""
+    if mixture.num_rows.keys() != mixture.specs.keys():
+        return
+    trained, spec = [name for name, num in mixture.num_rows.items() if num], mixture.curriculum
+    points = {} if spec.schedule is None else spec.schedule.points
+    parts = {f"step {step} of the schedule": weights for step, weights in points.items()}
+    parts |= {f"stage {place}": stage.weights for place, stage in enumerate(spec.stages) if stage.weights}
+    idle = [
+        f"{what} trains on {', '.join(map(repr, weights))} only"
+        for what, weights in parts.items()
+        if not any(weights.get(name) for name in trained)
+    ]
+    for place, stage in enumerate(spec.stages):
+        if missing := [name for name in stage.until if name not in trained]:
+            idle.append(f"stage {place} waits for {missing[0]!r}")
+    for what in idle if trained else ():
+        yield Finding(
+            Severity.ERROR,
+            None,
+            Code.DECLARATION_WRONG,
+            f"{what}, of which no task is trained on; MultiEnvGRPOTrainer refuses it.",
+            f"Name another environment there: {', '.join(trained)}.",
+        )
+
+
 def check_shares(mixture: Mixture) -> Iterator[Finding]:
     """Say whose share of a batch is less than a group, and whose is more than its sessions hold.
 
@@ -44,6 +70,8 @@ def check_shares(mixture: Mixture) -> Iterator[Finding]:
         return
     num_groups = args.generation_batch_size // args.num_generations
     shares = _first_shares(mixture)
+    if not any(shares.values()):
+        return  # said already: nothing is trained on, or nothing at first
     num_ranks = max(args.world_size, 1)
     caps: dict[str, int] = {}
     for name, client in mixture.clients.items():
@@ -86,4 +114,4 @@ def _first_shares(mixture: Mixture) -> dict[str, float]:
         shares = {name: scheduled(spec.schedule, 0).get(name, 0.0) for name in num_rows}
     elif spec.stages and spec.stages[0].weights:
         shares = {name: spec.stages[0].weights.get(name, 0.0) for name in num_rows}
-    return normalised(shares)
+    return normalised(shares) if any(shares.values()) else shares

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from multienv.demo.report import table
 from multienv.demo.rewards import REWARDS
 from multienv.demo.servers import ServerProcess, serving
+from multienv.errors import SpecError
 from multienv.reporting import account_table, read_episodes
 from multienv.specs import declare_curriculum
 
@@ -44,14 +45,19 @@ def run_demo(
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
 
     Raises:
-        SpecError: There is no such preset.
+        SpecError: There is no such preset, or the output folder cannot be made.
         ServerUnreachableError: A server of the demo did not start, or went away.
-        OSError: A folder cannot be written.
+        OSError: A file cannot be written.
     """
     started = time.monotonic()
     declare_curriculum(curriculum, REWARDS)
     log_dir = output_dir / "servers"
-    log_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(
+            f"output_dir={str(output_dir)!r} cannot be written: {error.strerror}; choose another folder"
+        ) from None
     with serving(REWARDS, log_dir) as servers, _progress(console) as progress:
         # Imported while the servers start up: both take seconds, and neither needs the other.
         from multienv.demo.learning import Settings, learn  # noqa: PLC0415

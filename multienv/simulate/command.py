@@ -64,9 +64,7 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
         )
     if plot is not None:
         check_plot(plot)
-    for written in (plot, json_file):
-        if written is not None and not written.parent.is_dir():
-            raise SpecError(f"there is no folder {str(written.parent)!r} to write {written.name!r} to; make it first")
+    _check_files(file, plot, json_file)
     spec = read_simulation(file)
     chosen: dict[str, CurriculumSpec | str | None] = {
         name: None if name == DECLARED else name for name in curricula or (DECLARED,)
@@ -86,5 +84,20 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
             json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
             console.print(f"figures: {json_file}", highlight=False, markup=False)
     except OSError as error:
-        raise SpecError(f"{error.filename} cannot be written: {error.strerror}; choose another file") from None
+        where = error.filename or " or ".join(str(each) for each in (plot, json_file) if each is not None)
+        raise SpecError(f"{where} cannot be written: {error.strerror}; choose another file") from None
     return simulations
+
+
+def _check_files(file: Path, plot: Path | None, json_file: Path | None) -> None:
+    """Check that what is written has a folder, and replaces neither the mixture nor the other file."""
+    taken = [file.resolve()]
+    for written in (plot, json_file):
+        if written is None:
+            continue
+        if not written.parent.is_dir():
+            raise SpecError(f"there is no folder {str(written.parent)!r} to write {written.name!r} to; make it first")
+        if written.resolve() in taken:
+            what = "the mixture" if written.resolve() == taken[0] else "the plot"
+            raise SpecError(f"json_file={str(written)!r} is {what} itself, and would replace it; choose another file")
+        taken.append(written.resolve())

@@ -22,6 +22,15 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, to which 1e-3 is a number: YAML 1.2 says so, 1.1 wanted 1.0e-3."""
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        """Make a value; what PyYAML itself cannot convert, such as the date 2020-13-45, is an error with its line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError):
+            kind, shown = node.tag.rpartition(":")[2], f"{node.value!r:.40}"
+            problem = f"{shown} is no {kind}; write text in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")

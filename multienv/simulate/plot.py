@@ -5,6 +5,7 @@ Flow: `command` → `check_plot` before anything is simulated → `draw` → a p
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from multienv.curriculum.simulation import Simulation
 from multienv.errors import MultiEnvError, SpecError
 
 _SUFFIXES: Final = (".svg", ".png")
+_MOST_INSIDE: Final = 10
+_INCHES_OF_LETTER: Final = 0.1
+_INCHES_OF_LINE: Final = 0.25
 
 
 def check_plot(path: Path) -> None:
@@ -21,7 +25,7 @@ def check_plot(path: Path) -> None:
 
     Raises:
         SpecError: It has another suffix, or there is no such folder.
-        MultiEnvError: matplotlib is not installed.
+        MultiEnvError: matplotlib is not installed, or broken.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise SpecError(f"plot={str(path)!r} ends in {path.suffix!r}; accepted: {', '.join(_SUFFIXES)}")
@@ -29,6 +33,12 @@ def check_plot(path: Path) -> None:
         raise MultiEnvError(
             "drawing a plot needs matplotlib, which is not installed; install it with: pip install 'multienv[plots]'"
         )
+    try:
+        importlib.import_module("matplotlib.figure")
+    except Exception as error:  # noqa: BLE001 - whatever it raises while it is imported
+        raise MultiEnvError(
+            f"drawing a plot needs matplotlib, which cannot be imported: {error}; mend it, or leave the plot out"
+        ) from None
 
 
 def draw(simulations: Mapping[str, Simulation], path: Path, goal: float) -> None:
@@ -42,7 +52,12 @@ def draw(simulations: Mapping[str, Simulation], path: Path, goal: float) -> None
     import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    figure = Figure(figsize=(1.5 + 4.5 * len(simulations), 6), layout="constrained")
+    names = list(next(iter(simulations.values())).final)
+    is_crowded = len(names) > _MOST_INSIDE
+    width, height = 1.5 + 4.5 * len(simulations), 6.0
+    if is_crowded:
+        width, height = width + 1 + _INCHES_OF_LETTER * max(map(len, names)), max(height, _INCHES_OF_LINE * len(names))
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(2, len(simulations), sharex=True, sharey="row", squeeze=False)
     for column, (title, simulation) in enumerate(simulations.items()):
         success, share = axes[0][column], axes[1][column]
@@ -61,7 +76,10 @@ def draw(simulations: Mapping[str, Simulation], path: Path, goal: float) -> None
             each.set_ylim(0, 1.02)
     axes[0][0].set_ylabel("success")
     axes[1][0].set_ylabel("share asked for")
-    axes[0][-1].legend(loc="lower right")
+    if is_crowded:
+        figure.legend(*axes[0][-1].get_legend_handles_labels(), loc="outside right upper")
+    else:
+        axes[0][-1].legend(loc="lower right")
     is_svg = path.suffix.lower() == ".svg"
     with mpl.rc_context({"svg.hashsalt": "multienv"}):
         figure.savefig(path, metadata={"Date": None} if is_svg else None)

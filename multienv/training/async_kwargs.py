@@ -47,6 +47,12 @@ def trainer_kwargs(spec: MultiEnvSpec) -> dict[str, Any]:
             UserWarning,
             stacklevel=3,
         )
+    if evaluated := ", ".join(spec.eval_dataset):
+        warnings.warn(
+            f"the evaluation of {evaluated} is not made: AsyncGRPOTrainer has no eval_dataset",
+            UserWarning,
+            stacklevel=3,
+        )
     dataset = spec.train_dataset
     return {
         "train_dataset": dataset.select(interleaved(list(dataset[Column.ENVIRONMENT]))),
