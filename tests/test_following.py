@@ -268,6 +268,22 @@ def test_rows_of_the_users_own_that_come_twice_are_drawn_and_learnt_from(tmp_pat
     assert trainer.batches == whole.batches[3:]
 
 
+@pytest.mark.parametrize("mixture", ["temperature", "weights", "dataset"])
+def test_the_specs_own_repeated_rows_stand_for_its_tasks(mixture: str, tmp_path: Path) -> None:
+    def played(**slots: Any) -> Any:
+        return trained(spec, tmp_path, {"max_steps": 6}, **slots)
+
+    declared = {"a": quiz(9), "b": quiz(2, sampling_weight=3.0)}
+    spec = MultiEnvSpec(declared, curriculum=mixture)
+    whole = played()
+    spec = MultiEnvSpec(declared, curriculum=mixture)
+    given = played(train_dataset=spec.train_dataset)
+    assert given.batches == whole.batches
+    if mixture != "dataset":
+        assert given.curriculum.priors == whole.curriculum.priors
+        assert given.curriculum.entries["b"].ids == ("b/train/0", "b/train/1"), "tasks are known by their ids"
+
+
 class Elsewhere(Noting):
     """Draws rows with a sampler of its own."""
 
