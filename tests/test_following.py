@@ -284,6 +284,31 @@ def test_the_specs_own_repeated_rows_stand_for_its_tasks(mixture: str, tmp_path:
         assert given.curriculum.entries["b"].ids == ("b/train/0", "b/train/1"), "tasks are known by their ids"
 
 
+class Looks(TrainerCallback):
+    """Looks at what the trainer would draw, in the middle of a training."""
+
+    trainer: Any
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 2:
+            next(iter(self.trainer.get_train_dataloader()))
+
+
+def test_a_data_loader_that_the_user_asks_for_leaves_the_training_its_own(tmp_path: Path) -> None:
+    options = {"max_steps": 5, "save_strategy": "no"}
+    with MultiEnvSpec({"a": quiz(4, sampling_weight=3.0), "b": quiz(4)}, curriculum="adaptive") as spec:
+        whole = trainer_on(spec, tmp_path, options)
+        whole.train()
+        looks = Looks()
+        trainer = looks.trainer = trainer_on(spec, tmp_path, options, callbacks=[looks])
+        next(iter(trainer.get_train_dataloader()))
+        assert getattr(trainer, "curriculum", 0) is None, "nothing is trained on yet"
+        trainer.train()
+        assert trainer.batches == whole.batches
+        next(iter(trainer.get_train_dataloader()))
+        assert trainer.curriculum.state_dict() == whole.curriculum.state_dict(), "the account is still there"
+
+
 class Elsewhere(Noting):
     """Draws rows with a sampler of its own."""
 
