@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvGRPOTrainer, MultiEnvSpec
 from multienv.errors import SpecError
-from multienv.specs import CurriculumSpec, Schedule, Stage
+from multienv.specs import CurriculumSpec, Schedule, Stage, TaskRules
 from multienv.testing import Fault, FaultKind, FaultServer, Phase
 from multienv.training.curriculum import FollowsCurriculum
 from tests.support.quiz import Noting, quiz, trainer_on
@@ -307,6 +307,15 @@ def test_a_data_loader_that_the_user_asks_for_leaves_the_training_its_own(tmp_pa
         assert trainer.batches == whole.batches
         next(iter(trainer.get_train_dataloader()))
         assert trainer.curriculum.state_dict() == whole.curriculum.state_dict(), "the account is still there"
+
+
+def test_a_likelihood_that_is_none_is_refused_by_the_name_of_its_environment(tmp_path: Path) -> None:
+    rules = TaskRules(expected_success="number", solved_at=0.9)
+    with MultiEnvSpec({"a": quiz(2), "b": quiz(3, task_rules=rules)}) as spec:
+        trainer = trainer_on(spec, tmp_path, {"save_strategy": "no"})
+        with pytest.raises(SpecError, match="environment 'b': expected_success='number': a task spec says 2") as raised:
+            trainer.train()
+    assert raised.value.environment == "b"
 
 
 class Elsewhere(Noting):

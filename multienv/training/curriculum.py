@@ -115,7 +115,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         ids = own[Column.TASK_ID][:] if has_ids else ()
         expected: list[float | None] = []
         if rules.expected_success is not None and Column.TASK in table.column_names:
-            expected = [rules.expected(json.loads(task)) for task in own[Column.TASK]]
+            expected = [_expected(name, rules, task) for task in own[Column.TASK]]
         return Entry(
             name,
             len(rows),
@@ -252,6 +252,13 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         if sampler is not None and not self._is_first:
             sampler.progress.begin_epoch(state.global_step)
         self._is_first = False
+
+
+def _expected(environment: str, rules: TaskRules, task: str) -> float | None:
+    try:
+        return rules.expected(json.loads(task))
+    except SpecError as error:
+        raise SpecError(f"environment {environment!r}: {error}", environment=environment) from None
 
 
 def outcome_of(environment: str, task: int, group: Sequence[Figures]) -> Outcome:
