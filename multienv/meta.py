@@ -187,6 +187,10 @@ class MultiEnvSpec:
         weights = {name: spec.sampling_weight or 1.0 for name, spec in self._specs.items()}
         return tasks.select(repeated_rows(tasks[Column.ENVIRONMENT], self.curriculum, weights))
 
+    def is_repeated(self, rows: Any) -> bool:
+        """Tell whether rows are the `train_dataset` that was read off this spec."""
+        return self._made.get("train_dataset") is rows
+
     @property
     def task_dataset(self) -> Dataset:
         """The tasks of all environments that train, each in one row: what `MultiEnvGRPOTrainer` draws from.

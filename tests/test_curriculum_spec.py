@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Schedule(points={0: {"a": True}}), "that of 'a' is True; accepted"),
     (lambda: Schedule(points={0: {"a": "2"}}), "that of 'a' is '2'; accepted"),
     (lambda: Schedule(points={-1: ONE}), "points has the step -1; accepted: whole numbers from 0"),
-    (lambda: Schedule(points={"0": ONE}), "points has the step '0'; accepted: whole numbers from 0"),
+    (lambda: Schedule(points={"0.5": ONE}), "points has the step '0.5'; accepted: whole numbers from 0"),
+    (lambda: Schedule(points={"-1": ONE}), "points has the step '-1'; accepted: whole numbers from 0"),
     (lambda: Schedule(points={True: ONE}), "points has the step True; accepted: whole numbers from 0"),
     (lambda: Schedule(points={0.5: ONE}), "points has the step 0.5; accepted: whole numbers from 0"),
     (lambda: made(Schedule), "Schedule: points is missing; it has no default"),
@@ -82,6 +84,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: CurriculumSpec(adaptive="yes"), "adaptive='yes': input should be a valid dictionary or instance of Adap"),
     (lambda: CurriculumSpec(adaptive={"floor": 2}), "Adaptive: floor=2: input should be less than 1"),
     (lambda: CurriculumSpec(schedule=3), "schedule=3: input should be a valid dictionary or instance of Schedule"),
+    (
+        lambda: CurriculumSpec(schedule={0: ONE}),
+        "CurriculumSpec: Schedule is given as a mapping with the key 0; accepted: its options by name",
+    ),
+    (lambda: CurriculumSpec(stages=[{0: ONE}]), "Stage is given as a mapping with the key 0; accepted: its options"),
+    (
+        lambda: EnvSpec("http://localhost", task_rules={1: 2}),
+        "EnvSpec: TaskRules is given as a mapping with the key 1; accepted: its options by name (expected_by_label, ",
+    ),
     (lambda: CurriculumSpec(stages=Stage()), "stages is of type Stage; accepted: a list such as [Stage(until=...), St"),
     (lambda: CurriculumSpec(stages=[3]), "stages.0=3: input should be a valid dictionary or instance of Stage"),
     (
@@ -175,6 +186,8 @@ def test_points_are_kept_in_the_order_of_their_steps() -> None:
 @given(curriculum_specs(["a", "b", "c"]))
 def test_a_declaration_survives_a_round_through_plain_data(spec: CurriculumSpec) -> None:
     assert CurriculumSpec(**spec.model_dump()) == spec
+    assert CurriculumSpec(**json.loads(spec.model_dump_json())) == spec
+    assert CurriculumSpec.model_validate_json(spec.model_dump_json()) == spec
     assert spec.named <= {"a", "b", "c"}
 
 

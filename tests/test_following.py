@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvGRPOTrainer, MultiEnvSpec
 from multienv.errors import SpecError
-from multienv.specs import CurriculumSpec, Schedule, Stage
+from multienv.specs import CurriculumSpec, Schedule, Stage, TaskRules
 from multienv.testing import Fault, FaultKind, FaultServer, Phase
 from multienv.training.curriculum import FollowsCurriculum
 from tests.support.quiz import Noting, quiz, trainer_on
@@ -266,6 +266,56 @@ def test_rows_of_the_users_own_that_come_twice_are_drawn_and_learnt_from(tmp_pat
     assert whole.curriculum.entries["a"].ids == ()
     assert whole.curriculum.num_observed == 6
     assert trainer.batches == whole.batches[3:]
+
+
+@pytest.mark.parametrize("mixture", ["temperature", "weights", "dataset"])
+def test_the_specs_own_repeated_rows_stand_for_its_tasks(mixture: str, tmp_path: Path) -> None:
+    def played(**slots: Any) -> Any:
+        return trained(spec, tmp_path, {"max_steps": 6}, **slots)
+
+    declared = {"a": quiz(9), "b": quiz(2, sampling_weight=3.0)}
+    spec = MultiEnvSpec(declared, curriculum=mixture)
+    whole = played()
+    spec = MultiEnvSpec(declared, curriculum=mixture)
+    given = played(train_dataset=spec.train_dataset)
+    assert given.batches == whole.batches
+    if mixture != "dataset":
+        assert given.curriculum.priors == whole.curriculum.priors
+        assert given.curriculum.entries["b"].ids == ("b/train/0", "b/train/1"), "tasks are known by their ids"
+
+
+class Looks(TrainerCallback):
+    """Looks at what the trainer would draw, in the middle of a training."""
+
+    trainer: Any
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 2:
+            next(iter(self.trainer.get_train_dataloader()))
+
+
+def test_a_data_loader_that_the_user_asks_for_leaves_the_training_its_own(tmp_path: Path) -> None:
+    options = {"max_steps": 5, "save_strategy": "no"}
+    with MultiEnvSpec({"a": quiz(4, sampling_weight=3.0), "b": quiz(4)}, curriculum="adaptive") as spec:
+        whole = trainer_on(spec, tmp_path, options)
+        whole.train()
+        looks = Looks()
+        trainer = looks.trainer = trainer_on(spec, tmp_path, options, callbacks=[looks])
+        next(iter(trainer.get_train_dataloader()))
+        assert getattr(trainer, "curriculum", 0) is None, "nothing is trained on yet"
+        trainer.train()
+        assert trainer.batches == whole.batches
+        next(iter(trainer.get_train_dataloader()))
+        assert trainer.curriculum.state_dict() == whole.curriculum.state_dict(), "the account is still there"
+
+
+def test_a_likelihood_that_is_none_is_refused_by_the_name_of_its_environment(tmp_path: Path) -> None:
+    rules = TaskRules(expected_success="number", solved_at=0.9)
+    with MultiEnvSpec({"a": quiz(2), "b": quiz(3, task_rules=rules)}) as spec:
+        trainer = trainer_on(spec, tmp_path, {"save_strategy": "no"})
+        with pytest.raises(SpecError, match="environment 'b': expected_success='number': a task spec says 2") as raised:
+            trainer.train()
+    assert raised.value.environment == "b"
 
 
 class Elsewhere(Noting):

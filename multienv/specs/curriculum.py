@@ -45,6 +45,15 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
+def _step(step: Any) -> int:
+    """Check a training step; JSON makes a text of it where it is a key."""
+    if isinstance(step, str) and step.isascii() and step.isdecimal() and str(int(step)) == step:
+        return int(step)
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise ValueError(f"points has the step {step!r}; accepted: whole numbers from 0")
+    return step
+
+
 def check_sampling_weight(value: Any) -> Any:
     """Check one environment's sampling weight; None for none.
 
@@ -88,9 +97,7 @@ class Schedule(Declaration):
                 f'points={value!r}; accepted: a mapping such as {{0: {{"seta": 1.0}}, 100: {{"swe": 1.0}}}}, with at '
                 "least one step"
             )
-        for step in value:
-            if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-                raise ValueError(f"points has the step {step!r}; accepted: whole numbers from 0")
+        value = {_step(step): weights for step, weights in value.items()}
         points = {step: _checked_weights(value[step], f"the weights at step {step}") for step in sorted(value)}
         if (empty := next((step for step, weights in points.items() if not weights), None)) is not None:
             raise ValueError(f"the weights at step {empty} are empty; name at least one environment")

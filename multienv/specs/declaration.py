@@ -5,10 +5,12 @@ Flow: every option group a user declares is a `Declaration`; `sentence` turns py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from multienv.errors import SpecError, nearest
 
@@ -29,6 +31,22 @@ class Declaration(BaseModel):
             known = sorted(type(self).model_fields)
             sentences = dict.fromkeys(self._sentence(problem, known) for problem in error.errors())
             raise SpecError(f"{type(self).__name__}: {'; '.join(sentences)}") from None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
+        """Look at the keys of a mapping that stands for a declaration, before pydantic takes them for options."""
+        return no_info_before_validator_function(cls._with_options_by_name, handler(source))
+
+    @classmethod
+    def _with_options_by_name(cls, value: Any) -> Any:
+        keys = value if isinstance(value, Mapping) else ()
+        for key in keys:
+            if not isinstance(key, str):
+                raise ValueError(  # noqa: TRY004 - pydantic collects it
+                    f"{cls.__name__} is given as a mapping with the key {key!r}; accepted: its options by name "
+                    f"({', '.join(sorted(cls.model_fields))})"
+                )
+        return value
 
     @classmethod
     def _sentence(cls, problem: Any, known: list[str]) -> str:

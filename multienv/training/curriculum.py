@@ -41,6 +41,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
 
     curriculum: Curriculum | None = None
     _sampler: PlannedSampler | None = None
+    _awaits_sampler = False
     _may_follow = True
     _learns = True
     _step: int
@@ -64,13 +65,20 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             )
         self.add_callback(_Epochs(self))
 
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train, as `GRPOTrainer` does, on the first sampler that is asked for: others are the user's, to look at."""
+        self._awaits_sampler = True
+        try:
+            return super().train(*args, **options)
+        finally:
+            self._awaits_sampler = False
+
     def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
         if not self._follows:
             return super()._get_train_sampler(*args, **options)
         return self._planned_sampler(*args, **options)
 
     def _planned_sampler(self, dataset: Any = None) -> PlannedSampler:
-        self._learns = True
         table = self.train_dataset
         if dataset is not None and (len(dataset) != len(table) or Column.ENVIRONMENT in dataset.column_names):
             table = dataset  # with remove_unused_columns there is no such column, which TRL complains of by itself
@@ -83,7 +91,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         rows: dict[str, list[int]] = defaultdict(list)
         for row, name in enumerate(table[Column.ENVIRONMENT]):
             rows[name].append(row)
-        self.curriculum = Curriculum(
+        curriculum = Curriculum(
             [self._entry(name, table, own) for name, own in rows.items()],
             self.spec.curriculum,
             num_groups,
@@ -93,8 +101,10 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             num_ranks=self.accelerator.num_processes,
             is_shuffled=self.shuffle_dataset,
         )
-        self._sampler = PlannedSampler(self.curriculum, dict(rows), progress)
-        return self._sampler
+        sampler = PlannedSampler(curriculum, dict(rows), progress)
+        if self._awaits_sampler:
+            self.curriculum, self._sampler, self._learns, self._awaits_sampler = curriculum, sampler, True, False
+        return sampler
 
     def _entry(self, name: str, table: Any, rows: Sequence[int]) -> Entry:
         """Describe an environment to the curriculum."""
@@ -105,7 +115,7 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         ids = own[Column.TASK_ID][:] if has_ids else ()
         expected: list[float | None] = []
         if rules.expected_success is not None and Column.TASK in table.column_names:
-            expected = [rules.expected(json.loads(task)) for task in own[Column.TASK]]
+            expected = [_expected(name, rules, task) for task in own[Column.TASK]]
         return Entry(
             name,
             len(rows),
@@ -242,6 +252,13 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         if sampler is not None and not self._is_first:
             sampler.progress.begin_epoch(state.global_step)
         self._is_first = False
+
+
+def _expected(environment: str, rules: TaskRules, task: str) -> float | None:
+    try:
+        return rules.expected(json.loads(task))
+    except SpecError as error:
+        raise SpecError(f"environment {environment!r}: {error}", environment=environment) from None
 
 
 def outcome_of(environment: str, task: int, group: Sequence[Figures]) -> Outcome:

@@ -71,7 +71,8 @@ class MultiEnvGRPOTrainer(
         record_episodes: Write each rollout into `episodes.jsonl` in the output directory; see `multienv.reporting`.
         renamed: From the names of environments in a checkpoint to those they have now, where they differ. It may be
             given again after that: a checkpoint that has the new name only is left as it is.
-        train_dataset: Rows to train on instead of the spec's; they need its columns.
+        train_dataset: Rows to train on instead of the spec's; they need its columns. `spec.train_dataset` itself stands
+            for its tasks: what repeats them for TRL's own trainer is planned here.
         eval_dataset: Rows to evaluate on instead of the spec's, or several sets of them by name.
         environment_factory: Environments of another making beside the spec's, by name.
         reward_funcs: Reward functions beside the spec's, for all rows.
@@ -119,7 +120,7 @@ class MultiEnvGRPOTrainer(
         super().__init__(
             model=model,
             args=args,
-            train_dataset=_rows(spec) if train_dataset is None else train_dataset,
+            train_dataset=_rows(spec) if train_dataset is None or spec.is_repeated(train_dataset) else train_dataset,
             eval_dataset=(spec.eval_dataset or None) if eval_dataset is None else eval_dataset,
             environment_factory={**spec.environment_factory, **others},
             reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
