@@ -146,8 +146,9 @@ def test_what_reaches_the_gradient_is_what_was_asked_for(
     bandit.observe(outcomes)
     signals = {name: figures["signal"] for name, figures in bandit.metrics().items()}
     made = bandit.compensated(asked)
+    known = [signals[name] for name, share in asked.items() if share and name in signals]
     for name, share in asked.items():
-        signal = signals.get(name, 1.0)
+        signal = signals.get(name, math.fsum(known) / len(known) if known else 1.0)
         assert 0 <= signal <= 1
         if signal * spec.max_compensation >= 1:
             assert made[name] * signal == pytest.approx(share)
@@ -159,6 +160,12 @@ def test_without_compensation_shares_are_dispatched_as_they_are() -> None:
     bandit = Bandit(Adaptive(max_compensation=1))
     bandit.observe([scored("e0", 0.0, num_nonzero=0)])
     assert bandit.compensated({"e0": 0.5, "e1": 0.5}) == {"e0": 0.5, "e1": 0.5}
+
+
+def test_an_environment_that_a_stage_begins_with_does_not_stand_behind_those_that_are_compensated() -> None:
+    bandit = Bandit(Adaptive())
+    bandit.observe([scored("e0"), *[scored("e0", 0.0, num_nonzero=0)] * 4])
+    assert normalised(bandit.compensated({"e0": 0.75, "new": 0.25})) == pytest.approx({"e0": 0.75, "new": 0.25})
 
 
 def test_the_figures_are_running_means_over_batches() -> None:

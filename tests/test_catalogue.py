@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multienv import EnvSpec, Finding, ForeignSpec, MultiEnvSpec, errors
+from multienv import EnvSpec, Finding, ForeignSpec, MultiEnvSpec, Severity, errors
+from multienv.checks.findings import Code
 from multienv.router import task_key
 from multienv.specs.choice import TaskChoice, is_excluded, left_over, names_of
 from multienv.types import Task, TaskKey, task_id
 from tests.strategies import catalogues, environment_names
-from tests.support.environments import TaskToolsEnvironment, shelf
+from tests.support.environments import EchoEnvironment, TaskToolsEnvironment, shelf
 from tests.support.foreign import GuessEnvironment
 from tests.support.servers import ORSServer
 
@@ -196,7 +197,7 @@ def test_nor_what_another_environment_trains_on(shelf_server: ORSServer) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"eval_split": "tset"}, ["unknown split 'tset' (did you mean 'test'?)", "Set eval_split="]),
+        ({"eval_split": "tset"}, ["unknown split 'tset' (did you mean 'test'?)", "Set eval_split to one of them."]),
         ({"eval_split": "test", "eval_indices": [9]}, ["index 9 lies outside split 'test'", "eval_indices="]),
     ],
 )
@@ -242,7 +243,9 @@ def test_asyncgrpos_adapter_opens_the_rows_own_split_too(shelf_server: ORSServer
 
     with MultiEnvSpec({"shelf": EnvSpec(shelf_server.url, eval_split="test")}) as mixture:
         row = mixture.eval_dataset["shelf"][2]
-        adapter: Any = mixture.async_trainer_kwargs()["environment_factory"]["shelf"]()
+        with pytest.warns(UserWarning, match="AsyncGRPOTrainer has no eval_dataset"):
+            slots = mixture.async_trainer_kwargs()
+        adapter: Any = slots["environment_factory"]["shelf"]()
         assert adapter.reset(**row) == "Echo 'test 2' to win."
         adapter._deferred = []
         assert adapter.reset(**row) == ""
@@ -305,3 +308,11 @@ def test_an_environment_of_another_making_is_evaluated_on_rows_of_its_own() -> N
             adapter.reset(task_index=0, task_id="guess/test/0")
     with pytest.raises(errors.SpecError, match="eval_dataset is of type list; accepted: a datasets.Dataset"):
         ForeignSpec(GuessEnvironment, eval_dataset=[])
+
+
+def test_a_check_says_that_everything_is_left_out_and_blames_the_declaration() -> None:
+    spec = MultiEnvSpec({"echo": EnvSpec(EchoEnvironment, indices=[0, 1], exclude=[0, 1], discover_task_tools=False)})
+    with spec:
+        wrong = [finding for finding in spec.check() if finding.severity is Severity.ERROR]
+    assert [(finding.environment, finding.code) for finding in wrong] == [("echo", Code.DECLARATION_WRONG)]
+    assert "exclude leaves out all 2 chosen tasks" in wrong[0].message

@@ -246,7 +246,7 @@ def test_what_to_do_is_said_once(faulty: FaultServer) -> None:
     }
     fixes = {finding.environment: (finding.message, finding.fix) for finding in check(environments) if finding.fix}
     assert fixes["gone"][1] == "Start the server, or correct the target."
-    assert fixes["split"][1] == "Set split=."
+    assert fixes["split"][1] == "Set split to one of them."
     assert fixes["other"][1] == "Set env_name=."
     assert "api_key=" in fixes["keyless"][1]
     for message, fix in fixes.values():

@@ -97,12 +97,15 @@ class Bandit:
             shares: What is to reach the gradient, by environment.
 
         Returns:
-            Weights to dispatch by, at most `max_compensation` times the shares.
+            Weights to dispatch by, at most `max_compensation` times the shares. An environment not seen yet counts like
+            the mean of the others, or it would stand behind them when a stage begins with it.
         """
         most = self._spec.max_compensation
+        known = [self._signals[name] for name, share in shares.items() if share and name in self._signals]
+        unseen = math.fsum(known) / len(known) if known else 1.0
         weights = dict(shares)
-        for name, signal in self._signals.items():
-            if signal < 1 and name in weights:
+        for name in shares:
+            if (signal := self._signals.get(name, unseen)) < 1:
                 weights[name] *= min(most, 1 / signal) if signal else most
         return weights
 

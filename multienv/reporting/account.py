@@ -39,11 +39,11 @@ def account_table(lines: Mapping[str, Line], title: str = "") -> Table:
     )
     table.add_column("environment", no_wrap=True)
     for heading in (
-        "groups\nasked",
-        "groups\ndispatched",
+        "groups asked\n(share)",
+        "dispatched\n(share)",
         "rollouts\nfinished",
         "scored",
-        "advantage\nnot 0",
+        "advantage\nnot 0 (share)",
         "tokens",
     ):
         table.add_column(heading, justify="right")
@@ -67,7 +67,7 @@ def account_text(lines: Mapping[str, Line]) -> str:
 
     Example:
         >>> account_text({"echo": Line(asked=1.5, dispatched=2, rollouts=16, scored=16, nonzero=8)}).splitlines()[-1]
-        'echo         1.5 100%      2 100%         0      16     8 100%       0'
+        'echo             1.5 100%      2 100%         0      16         8 100%       0'
     """
     table = account_table(lines)
     table.box, table.padding = None, (0, 2, 0, 0)

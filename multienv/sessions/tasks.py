@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from multienv.errors import EmptyTaskListError, ProtocolError, TaskIndexError, UnknownSplitError, nearest
 from multienv.sessions.protocol import Catalogue
-from multienv.specs import TaskChoice, check_excluded_indices
+from multienv.specs import TaskChoice, all_excluded, check_excluded_indices
 from multienv.types import Task
 
 RANGE_LENGTH = 1_000
@@ -42,7 +42,9 @@ async def read_outline(catalogue: Catalogue, choice: TaskChoice) -> Outline:
     wanted, split_size = await _choose(catalogue, choice)
     check_excluded_indices(choice, set(wanted))
     left = [index for index in wanted if index not in choice.excluded_indices]
-    first = left[0] if left else wanted[0]
+    if not left:
+        raise all_excluded(choice, len(wanted))
+    first = left[0]
     specs = await _read_specs(catalogue, choice.split, [first])
     return Outline(split_size, len(left), Task(first, specs[first]))
 
@@ -72,12 +74,12 @@ async def _choose(catalogue: Catalogue, choice: TaskChoice) -> tuple[list[int], 
     if split not in splits:
         raise UnknownSplitError(
             f"unknown split {split!r}{nearest(split, splits)}; known: {', '.join(splits) or 'none'}; "
-            f"set {choice.split_option}="
+            f"set {choice.split_option} to one of them"
         )
     total = await catalogue.num_tasks(split)
     if total < 1:
         raise EmptyTaskListError(
-            f"split {split!r} has no tasks; known splits: {', '.join(splits)}; set {choice.split_option}="
+            f"split {split!r} has no tasks; known splits: {', '.join(splits)}; set {choice.split_option} to another one"
         )
     wanted = list(choice.indices if choice.indices is not None else range(min(total, choice.num_tasks or total)))
     if (largest := max(wanted)) >= total:

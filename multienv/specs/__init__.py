@@ -3,7 +3,7 @@
 Flow: user → here → `meta`.
 """
 
-from multienv.specs.choice import TaskChoice, check_excluded_indices, is_excluded, left_over
+from multienv.specs.choice import TaskChoice, all_excluded, check_excluded_indices, is_excluded, left_over
 from multienv.specs.curriculum import Adaptive, CurriculumSpec, Schedule, Stage, declare_curriculum
 from multienv.specs.environment import EnvSpec, RewardFunction, Secret
 from multienv.specs.foreign import ForeignSpec
@@ -29,6 +29,7 @@ __all__ = [
     "TaskChoice",
     "TaskRules",
     "TaskSet",
+    "all_excluded",
     "check_disjoint",
     "check_excluded_indices",
     "check_held_out",

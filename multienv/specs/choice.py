@@ -125,11 +125,16 @@ def left_over(environment: str, choice: TaskChoice, tasks: Sequence[Task]) -> li
                 raise _unknown(entry, nearest(entry, named), tasks[0], environment, choice)
             excluded |= named[entry]
     if not known - excluded:
-        raise EmptyTaskListError(
-            f"exclude leaves out all {len(known)} chosen tasks of split {choice.split!r}, so there is nothing to train "
-            "on; exclude fewer, choose more with num_tasks or indices, or leave the environment out of the mixture"
-        )
+        raise all_excluded(choice, len(known))
     return [task for task in tasks if task.index not in excluded]
+
+
+def all_excluded(choice: TaskChoice, num_tasks: int) -> EmptyTaskListError:
+    """Return the error that says that nothing is left to train on."""
+    return EmptyTaskListError(
+        f"exclude leaves out all {num_tasks} chosen tasks of split {choice.split!r}, so there is nothing to train on; "
+        "exclude fewer, choose more with num_tasks or indices, or leave the environment out of the mixture"
+    )
 
 
 def is_excluded(environment: str, choice: TaskChoice, task: Task) -> bool:
