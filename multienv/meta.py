@@ -298,12 +298,12 @@ class MultiEnvSpec:
     def async_trainer_kwargs(self) -> dict[str, Any]:
         """Return the slots of TRL's `AsyncGRPOTrainer` by their names there.
 
-        Everything here pickles into that trainer's rollout process, where the spec starts anew. Rows are interleaved in
-        proportion to the task counts, for it does not shuffle. Each environment's adapters own their reward, logged
-        under the environment's name; `reward_weight` is not used. The users' reward functions see `prompts`,
-        `completions`, `completion_ids` and the columns, but no `environments`, `trainer_state`, `log_extra` or
-        `log_metric`; one that cannot do without is refused. TRL opens one session after the other, unless
-        `multienv.training.make_concurrent` is given the trainer.
+        Everything here pickles into that trainer's rollout process, where the spec starts anew. Rows are those of
+        `train_dataset`, interleaved in proportion to how many each environment has, for it does not shuffle. Each
+        environment's adapters own their reward, logged under the environment's name; `reward_weight` is not used. The
+        users' reward functions see `prompts`, `completions`, `completion_ids` and the columns, but no `environments`,
+        `trainer_state`, `log_extra` or `log_metric`; one that cannot do without is refused. TRL opens one session after
+        the other, unless `multienv.training.make_concurrent` is given the trainer.
 
         Raises:
             SpecError: A declaration does not fit its server, or a reward function cannot be used there.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -336,3 +337,10 @@ def test_rows_that_were_not_planned_end_the_learning_with_one_warning_and_not_th
     assert words.startswith("a batch is not the one that was planned")
     assert len(trainer.batches) == 3
     assert trainer.curriculum.num_observed == 0
+
+
+def test_the_account_is_logged_when_a_training_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "multienv"), MultiEnvSpec({"a": quiz(2), "b": quiz(2)}) as spec:
+        trainer_on(spec, tmp_path, {}).train()
+    (logged,) = (message for message in caplog.messages if message.startswith("the mixture of this training:"))
+    assert [line.split()[0] for line in logged.splitlines()[-2:]] == ["a", "b"]

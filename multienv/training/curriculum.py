@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from multienv.curriculum import Batch, Curriculum, Entry, Outcome, Pick
 from multienv.errors import CheckpointError, SpecError
+from multienv.reporting import account_text
 from multienv.specs import EnvSpec, TaskRules
 from multienv.training.metrics import STATUSES, Figures
 from multienv.training.sampling import Pace, PlannedSampler, Progress
@@ -72,6 +73,8 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
             return super().train(*args, **options)
         finally:
             self._awaits_sampler = False
+            if self.curriculum is not None and self.accelerator.is_main_process:
+                logger.info("the mixture of this training:\n%s", account_text(self.curriculum.account.lines))
 
     def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
         if not self._follows:
