@@ -568,3 +568,27 @@ def test_a_decision_over_three_hundred_environments_takes_about_a_millisecond(sp
         curriculum.observe(index, good(batch))
         curriculum.forget(index)
     assert sorted(took)[len(took) // 2] < 0.005, "with room for a slow machine"
+
+
+def test_what_has_memory_tells_its_figures() -> None:
+    stages = (Stage(until={"a": 0.9}), Stage())
+    curriculum = Curriculum([Entry("a", 5), Entry("b", 5)], CurriculumSpec(stages=stages), num_groups=3)
+    batch = curriculum.plan()
+    outcomes = [Outcome(pick.environment, pick.task, 4, num_scored=4, num_nonzero=2) for pick in batch.groups]
+    curriculum.observe(0, outcomes)
+    figures = curriculum.metrics(batch, outcomes)
+    dispatched = {name: own["groups_dispatched"] for name, own in figures.items()}
+    assert sum(dispatched.values()) == 3
+    for name, own in figures.items():
+        assert own["groups_carried"] == own["groups_asked"] - dispatched[name] == 1.5 - dispatched[name]
+        assert own["nonzero_advantages"] == 0.5
+        assert curriculum.account.metrics()[name] == {
+            "asked": 1.5,
+            "dispatched": dispatched[name],
+            "rollouts": 4 * dispatched[name],
+            "finished": 0.0,
+            "scored": 4 * dispatched[name],
+            "nonzero": 2 * dispatched[name],
+            "tokens": 0.0,
+        }
+    assert curriculum.stages.metrics() == {"stage": 0.0}

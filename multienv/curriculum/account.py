@@ -75,6 +75,12 @@ class Account:
     def _line(self, name: str) -> Line:
         return self._lines.setdefault(name, Line())
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return the sums so far, by environment and column."""
+        return {
+            name: {column: float(getattr(line, column)) for column in COLUMNS} for name, line in self._lines.items()
+        }
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Put lines under new names; an environment that is gone keeps its line, for it was trained on."""
         before, self._lines = self._lines, {}

@@ -209,16 +209,18 @@ class Curriculum:
         """
         account = Account()
         account.add(batch.asked, self.num_groups, outcomes)
-        down, owed = self.outages.down, self.outages.owed
         learnt = {} if self.bandit is None else self.bandit.metrics()
+        outages, quotas = self.outages.metrics(), self.quotas.metrics()
         metrics: dict[str, dict[str, float]] = {}
         for name, order in self.orders.items():
             line = account.lines.get(name, Line())
             metrics[name] = {
                 "groups_asked": line.asked,
                 "groups_dispatched": float(line.dispatched),
-                "groups_owed": owed.get(name, 0.0),
-                "is_down": float(name in down),
+                "groups_owed": 0.0,
+                "is_down": 0.0,
+                **quotas.get(name, {}),
+                **outages.get(name, {}),
                 **({"nonzero_advantages": line.nonzero / line.rollouts} if line.rollouts else {}),
                 **learnt.get(name, {}),
                 **order.metrics(),

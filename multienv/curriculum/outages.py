@@ -157,6 +157,13 @@ class Outages:
         else:
             self._owed.pop(name, None)
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return the figures of each environment that is down, or owed groups."""
+        return {
+            name: {"groups_owed": self._owed.get(name, 0.0), "is_down": float(name in self._waits)}
+            for name in self._waits.keys() | self._owed.keys()
+        }
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Keep only the environments named, under their new names."""
         self._waits, self._owed = renamed(self._waits, names), renamed(self._owed, names)

@@ -79,6 +79,10 @@ class Quotas:
             self._shares, self._parts = dict(shares), parts(shares)
         return self._parts
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return what each environment carries over to the next batch, in groups: less than one, up or down."""
+        return {name: {"groups_carried": credit / WHOLE} for name, credit in self._credits.items()}
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Keep only the environments named, under their new names."""
         self._credits = {new: self._credits[old] for old, new in names.items() if old in self._credits}

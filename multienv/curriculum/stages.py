@@ -74,6 +74,10 @@ class Stages:
     def _is_reached(self, stage: Stage, name: str, goal: float) -> bool:
         return self._counts.get(name, 0) >= stage.min_groups and self._rates[name] >= goal
 
+    def metrics(self) -> dict[str, float]:
+        """Return the stage, counted from 0; nothing where there are none."""
+        return {"stage": float(self._place)} if self._stages else {}
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Keep only the environments named, under their new names."""
         self._rates, self._counts = renamed(self._rates, names), renamed(self._counts, names)

@@ -182,8 +182,8 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         self.curriculum.observe(batch.index, outcomes)
         self.curriculum.forget(batch.index)
         self._sampler.next_generated += 1
-        if self.curriculum.stages.current is not None:
-            self._metrics["train"]["curriculum/stage"].append(float(self.curriculum.stages.place))
+        for what, value in self.curriculum.stages.metrics().items():
+            self._metrics["train"][f"curriculum/{what}"].append(value)
         for name, figures in self.curriculum.metrics(batch, outcomes).items():
             for what, value in figures.items():
                 self._metrics["train"][f"env/{name}/{what}"].append(value)
