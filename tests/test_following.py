@@ -125,6 +125,8 @@ def test_the_horizons_of_a_stage_act_in_training_and_not_in_evaluation(climb_ser
     training = [(step, num, status) for is_training, step, num, status in seen if is_training]
     assert [num for _, num, _ in training] == [2] * 6 + [3] * 2, "two groups, one read ahead, and the next stage"
     assert {status for _, _, status in training} == {EpisodeStatus.TRUNCATED}
+    logged = [log["curriculum/stage"] for log in trainer.state.log_history if "curriculum/stage" in log]
+    assert logged == [0.0, 0.0, 0.0, 1.0]
     evaluation = [(step, num, status) for is_training, step, num, status in seen if not is_training]
     assert evaluation == [(step, 4, EpisodeStatus.FINISHED) for step in (2, 2, 4, 4)]
 

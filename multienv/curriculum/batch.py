@@ -20,12 +20,14 @@ class Batch:
         groups: The tasks, one for each group, in the order of the batch.
         asked: The share of each environment that was asked for, before limits, outages and compensation.
         max_tool_calls: Horizons of the stage, by environment.
+        stage: The stage that it was planned in, from 0.
     """
 
     index: int
     groups: tuple[Pick, ...]
     asked: Mapping[str, float]
     max_tool_calls: Mapping[str, int] = field(default_factory=dict)
+    stage: int = 0
 
 
 def dealt(groups: Sequence[Pick], num_ranks: int) -> tuple[Pick, ...]:

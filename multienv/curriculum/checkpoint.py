@@ -62,6 +62,7 @@ def state_of(curriculum: Curriculum) -> dict[str, Any]:
                 "groups": [pick(one.environment, one.task) for one in batch.groups],
                 "asked": dict(batch.asked),
                 "max_tool_calls": dict(batch.max_tool_calls),
+                "stage": batch.stage,
             }
             for batch in curriculum.batches.values()
             if batch.index >= curriculum.num_observed - 1
@@ -167,7 +168,8 @@ def _read(state: Any) -> dict[str, Any]:
     for own in loaded["batches"]:
         horizons = mapping_of(lambda value: is_count(value) and value > 0)
         picks = _list_of(_is_pick)
-        read(own, "a batch", index=is_count, groups=picks, asked=mapping_of(is_share), max_tool_calls=horizons)
+        shares = mapping_of(is_share)
+        read(own, "a batch", index=is_count, groups=picks, asked=shares, max_tool_calls=horizons, stage=is_count)
     for own in loaded["waiting"]:
         read(own, "outcomes", index=is_count, outcomes=_list_of(_is_outcome))
     num_planned, num_observed = loaded["num_planned"], loaded["num_observed"]
@@ -251,6 +253,7 @@ class _Places:
             tuple(Pick(self._names[old], place) for old, place in groups if place is not None),
             {self._names.get(old, old): share for old, share in saved["asked"].items()},
             {self._names.get(old, old): calls for old, calls in saved["max_tool_calls"].items()},
+            saved["stage"],
         )
 
     def outcomes(self, saved: Sequence[Sequence[Any]]) -> Iterator[Outcome]:

@@ -118,6 +118,7 @@ class Curriculum:
             ),
             dict(asked),
             {} if stage is None else dict(stage.max_tool_calls),
+            self.stages.place,
         )
         self.batches[index] = batch
         self.num_planned += 1

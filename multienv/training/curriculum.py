@@ -182,8 +182,8 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         self.curriculum.observe(batch.index, outcomes)
         self.curriculum.forget(batch.index)
         self._sampler.next_generated += 1
-        for what, value in self.curriculum.stages.metrics().items():
-            self._metrics["train"][f"curriculum/{what}"].append(value)
+        if self.spec.curriculum.stages:
+            self._metrics["train"]["curriculum/stage"].append(float(batch.stage))
         for name, figures in self.curriculum.metrics(batch, outcomes).items():
             for what, value in figures.items():
                 self._metrics["train"][f"env/{name}/{what}"].append(value)
