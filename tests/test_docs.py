@@ -1,4 +1,4 @@
-"""The code of `docs/tools.md` and `docs/tasks.md` runs; the other pages are run by the tests of what they describe."""
+"""The code of the pages on tools, tasks and curricula runs; the others are run by the tests of what they describe."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from multienv import MultiEnvSpec
+from multienv import CurriculumSpec, MultiEnvSpec, Stage, TaskRules
 from tests.support.environments import EchoEnvironment
+from tests.support.quiz import quiz, trainer_on
 from tests.support.training import tokenizer
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,6 +38,28 @@ def test_the_code_of_the_page_on_tasks_runs_and_prints_what_it_says(
     expected = re.findall(r"^ *print\(.*\) +# (.*)$", text, re.MULTILINE)
     assert len(expected) == 7
     assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_the_code_of_the_page_on_curricula_runs_and_every_metric_it_names_is_logged(tmp_path: Path) -> None:
+    text = (DOCS / "curriculum.md").read_text()
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    environments = names["spec"].environments
+    for declared in (names["warm_up"], names["staged"]):
+        assert MultiEnvSpec(environments, curriculum=declared).curriculum == declared
+    rules = TaskRules(solved_at=0.9, hopeless_at=0.1, gate_after=3)
+    quizzes = {"a": quiz(4, task_rules=rules), "b": quiz(4)}
+    stages = (Stage(until={"a": 1.0}, min_groups=99), Stage())
+    with MultiEnvSpec(quizzes, curriculum=CurriculumSpec(adaptive=True, stages=stages)) as spec:
+        trainer = trainer_on(spec, tmp_path, {"max_steps": 3})
+        trainer.train()
+    logged = {name for log in trainer.state.log_history for name in log}
+    (table,) = re.findall(r"^\| metric \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    named = [name.removeprefix("env/<name>/") for row in table.splitlines() for name in row.split("`")[1:-1:2]]
+    assert len(named) == 13
+    assert {f"env/a/{name}" for name in named} <= logged
+    assert "curriculum/stage" in logged
 
 
 def test_every_page_is_named_by_the_readme_or_another_page() -> None:
