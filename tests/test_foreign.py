@@ -37,6 +37,7 @@ from tests.support.training import call, scripted_trainer
 
 @pytest.fixture(autouse=True)
 def _no_instances() -> Iterator[None]:
+    forget_instances()  # of tests in other files
     yield
     forget_instances()
 

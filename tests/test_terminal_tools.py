@@ -118,7 +118,7 @@ def test_async_grpo_grades_where_there_are_no_tools(answer_server: ORSServer) ->
             slots = spec.async_trainer_kwargs()
             slots["dataset"] = slots.pop("train_dataset")
             with DrivenLoop(ConcurrentRolloutLoop, **loop_options(tokenizer(), vllm.url, **slots)) as loop:
-                samples = loop.take(12)
+                samples = loop.take(36)  # which task is done first is chance
         assert_closed(server, answer_server)
     scored = {name: [sample.metrics[f"rewards/{name}"] for sample in samples] for name in declared}
     for name, rewards in scored.items():
