@@ -14,7 +14,10 @@ from hypothesis import HealthCheck, settings  # noqa: E402 - see above
 
 from tests.support.servers import ORSServer  # noqa: E402 - see above
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for profile, num_examples in (("default", 50), ("thorough", 500)):  # --hypothesis-profile=thorough
+    settings.register_profile(
+        profile, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=num_examples
+    )
 settings.load_profile("default")
 
 
