@@ -2,3 +2,9 @@
 
 Flow: a YAML or TOML file → `Document` → `runfile`, `simulate` → a finding with its line.
 """
+
+from multienv.files.document import Document
+from multienv.files.findings import Declarations, Wrong, explained, found_in, in_words, refusal
+from multienv.files.places import Place
+
+__all__ = ["Declarations", "Document", "Place", "Wrong", "explained", "found_in", "in_words", "refusal"]

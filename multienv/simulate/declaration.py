@@ -15,9 +15,10 @@ from multienv.curriculum import Entry
 from multienv.curriculum.learners import Learner, SimulatedEnvironment
 from multienv.curriculum.simulation import Simulation, check_learners, simulate
 from multienv.errors import SpecError, nearest
+from multienv.files import in_words
 from multienv.specs import Adaptive, CurriculumSpec, Schedule, Stage, TaskRules, declare_curriculum
 from multienv.specs.curriculum import PRESETS
-from multienv.specs.declaration import Declaration, sentence
+from multienv.specs.declaration import Declaration
 from multienv.specs.mixture import check_names
 
 _Count = Annotated[int, Field(ge=1, strict=True)]
@@ -29,7 +30,7 @@ class _Declaration(Declaration):
 
     @classmethod
     def _sentence(cls, problem: Any, known: list[str]) -> str:  # noqa: ARG003 - a nested option's are others
-        return in_words(problem, cls.__name__)
+        return in_words(problem, cls)
 
 
 class BatchSpec(_Declaration):
@@ -180,18 +181,3 @@ DECLARATIONS: Final[Mapping[str, type[BaseModel]]] = {
     for one in (SimulationSpec, BatchSpec, SimulatedEnvSpec, CurriculumSpec, Schedule, Stage, Adaptive, TaskRules)
 }
 """The declarations that a file may hold, by name."""
-
-
-def in_words(problem: Any, declaration: str) -> str:
-    """Turn one of pydantic's findings into a sentence.
-
-    Args:
-        problem: One of `ValidationError.errors()`.
-        declaration: Name of the declaration that it was found in.
-    """
-    option, kind = str(problem["loc"][-1]) if problem["loc"] else "", problem["type"]
-    if kind == "missing":
-        return f"{option} is missing"
-    if kind in ("model_type", "dataclass_type"):
-        return f"{option}={problem['input']!r}: accepted are its options, as in {option}: {{...}}"
-    return sentence(problem, sorted(DECLARATIONS[declaration].model_fields))

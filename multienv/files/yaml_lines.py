@@ -1,21 +1,19 @@
-"""Decides how a YAML file is read so that a finding can name the line: values, and where each of them stands.
+"""Decides how YAML is read so that a finding can name the line: values, and where each of them stands.
 
-Flow: `reading` → `Document.read` → the values are checked → `Document.line` for what is wrong with them.
+Flow: `document` → `read_yaml` → plain values, and the line of each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import yaml
 
 from multienv.errors import SpecError
+from multienv.files.places import Place
 
-Place: TypeAlias = tuple[str | int, ...]
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
@@ -37,48 +35,32 @@ _Loader.add_implicit_resolver(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A YAML file.
+def read_yaml(path: Path, raw: bytes) -> tuple[Any, dict[Place, int]]:
+    """Read YAML.
 
-    Attributes:
-        path: The file.
-        values: What it says, in plain values.
-        lines: From the place of a value to its line, from 1; that of a key where the value has one.
+    Args:
+        path: The file, for messages.
+        raw: What is in it.
+
+    Returns:
+        What it says, in plain values; and from the place of a value to its line, from 1: that of a key where the value
+        has one.
+
+    Raises:
+        SpecError: It is no YAML, or says one thing twice.
     """
-
-    path: Path
-    values: Any
-    lines: dict[Place, int]
-
-    @classmethod
-    def read(cls, path: Path) -> Document:
-        """Read a file.
-
-        Raises:
-            SpecError: It cannot be read, is no YAML, or says one thing twice.
-        """
-        try:
-            loader = _Loader(path.read_bytes())
-            node = loader.get_single_node()
-            lines = {} if node is None else _lines(path, loader, node)
-            values = None if node is None else loader.construct_document(node)
-        except OSError as error:
-            raise SpecError(f"{path} cannot be read: {error.strerror}; give the path of a YAML file") from None
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            where = "" if mark is None else f", line {mark.line + 1}"
-            raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}") from None
-        except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-            raise SpecError(f"{path}: this is no YAML: {error}") from None
-        return cls(path, values, lines)
-
-    def line(self, place: Sequence[str | int]) -> int:
-        """Return the line of a place, or of the nearest one around it that stands in the file."""
-        around = tuple(place)
-        while around and around not in self.lines:
-            around = around[:-1]
-        return self.lines.get(around, 1)
+    try:
+        loader = _Loader(raw)
+        node = loader.get_single_node()
+        lines = {} if node is None else _lines(path, loader, node)
+        values = None if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f", line {mark.line + 1}"
+        raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise SpecError(f"{path}: this is no YAML: {error}") from None
+    return values, lines
 
 
 def _lines(path: Path, loader: Any, node: Any, place: Place = (), above: tuple[Any, ...] = ()) -> dict[Place, int]:
