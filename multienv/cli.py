@@ -1,6 +1,6 @@
 """Decides what the command `multienv` offers.
 
-Flow: the shell → `main` → a room; heavy packages are imported only by the command that needs them.
+Flow: the shell → `main` → `commands`; heavy packages are imported only by the command that needs them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from rich.console import Console
 
 from multienv.errors import MultiEnvError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -23,10 +25,41 @@ app = typer.Typer(
     help="Train one language model on many Open Reward Standard environments in a single TRL GRPO run.",
 )
 
+_RunFile = Annotated[Path, typer.Argument(metavar="FILE", help="The run file, YAML or TOML.")]
+_Offline = Annotated[
+    bool, typer.Option("--offline", help="Replicas for the presets' environments, a tiny model, no key, no network.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output instead.")]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - keeps --help fast
+
+        typer.echo(version("multienv"))
+        raise typer.Exit
+
 
 @app.callback()
-def _root() -> None:
-    """Keep the commands named even while there is one."""
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Hold what is no command's own."""
+
+
+@app.command()
+def train(
+    file: _RunFile,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Train a model as a run file says. Under several processes: accelerate launch -m multienv train FILE."""
+    from multienv.commands.train import run_train  # noqa: PLC0415 - keeps --help fast
+
+    raise typer.Exit(run_train(file, resume=resume, offline=offline, console=Console(), is_json=is_json))
 
 
 @app.command()
@@ -82,11 +115,15 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may hold what the terminal's encoding has not
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    errors = Console(stderr=True, highlight=False)
     try:
         app()
     except MultiEnvError as error:
-        Console(stderr=True, highlight=False).print(f"error: {error}", style="bold red", markup=False)
+        errors.print(f"error: {error}", style="bold red", markup=False, soft_wrap=True)
         raise SystemExit(2) from error
+    except KeyboardInterrupt as error:
+        errors.print("interrupted")
+        raise SystemExit(_INTERRUPTED) from error
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from openreward.environments import Server
 from rich.console import Console
 
 from multienv import Episode, EpisodeStatus, RewardSpec, Step, errors
-from multienv.demo.report import table
+from multienv.reporting import summary_table as table
 from multienv.demo.rewards import REWARDS
 from multienv.demo.run import run_demo
 from multienv.reporting import read_episodes

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from multienv.demo.report import table
 from multienv.demo.rewards import REWARDS
 from multienv.demo.servers import ServerProcess, serving
 from multienv.errors import SpecError
-from multienv.reporting import account_table, read_episodes
+from multienv.reporting import account_table, read_episodes, summary_table
 from multienv.specs import declare_curriculum
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def run_demo(
         settings = Settings(max_steps, seed, curriculum, output_dir, cache_dir)
         account = learn(_urls(servers, progress), settings, progress)
         num_open_sessions = sum(server.num_open_sessions() for server in servers.values())
-    console.print(table(read_episodes(output_dir), REWARDS))
+    console.print(summary_table(read_episodes(output_dir), REWARDS))
     if account:
         console.print(account_table(account, f"the mixture in groups, curriculum {curriculum!r}"))
     console.print(f"{time.monotonic() - started:.0f} s; sessions still open: {num_open_sessions}")

@@ -8,5 +8,16 @@ from multienv.reporting.account import account_table, account_text
 from multienv.reporting.lines import MAX_TEXT_CHARS, plain
 from multienv.reporting.read import read_episodes, rescore
 from multienv.reporting.record import EpisodeRecord
+from multienv.reporting.summary import summary, summary_table
 
-__all__ = ["MAX_TEXT_CHARS", "EpisodeRecord", "account_table", "account_text", "plain", "read_episodes", "rescore"]
+__all__ = [
+    "MAX_TEXT_CHARS",
+    "EpisodeRecord",
+    "account_table",
+    "account_text",
+    "plain",
+    "read_episodes",
+    "rescore",
+    "summary",
+    "summary_table",
+]
