@@ -5,7 +5,7 @@ Flow: `run` reads the record of the rollouts and prints the table made of it her
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -35,8 +35,9 @@ def table(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec]) -> Tab
     steps = sorted({episode.training_step or 0 for episode in episodes})
     num_steps = max(1, len(steps) // _NUM_FIFTHS)
     first, last = steps[:num_steps], steps[-num_steps:]
+    num_tokens = sum(episode.num_completion_tokens for episode in episodes)
     columns = [
-        _column([episode for episode in episodes if episode.environment == name], rule, first, last)
+        _column([episode for episode in episodes if episode.environment == name], rule, first, last, num_tokens)
         for name, rule in rewards.items()
     ]
     grid = Table("", title=f"training steps: {len(steps)}", title_justify="left")
@@ -48,9 +49,13 @@ def table(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec]) -> Tab
 
 
 def _column(
-    own: Sequence[Episode], rule: RewardSpec, first_steps: Collection[int], last_steps: Collection[int]
+    own: Sequence[Episode],
+    rule: RewardSpec,
+    first_steps: Collection[int],
+    last_steps: Collection[int],
+    num_tokens: int,
 ) -> dict[str, str]:
-    """Return the figures of one environment by what they are."""
+    """Return the figures of one environment by what they are; `num_tokens` are those of all environments."""
     statuses = Counter(episode.status for episode in own)
     first, last = _mean_reward(own, first_steps), _mean_reward(own, last_steps)
     return {
@@ -62,12 +67,31 @@ def _column(
         "mean reward, first fifth of the steps": _number(first),
         "mean reward, last fifth": _number(last),
         "change": _number(None if first is None or last is None else last - first, "+"),
+        "groups without a signal": _share(_teach_nothing(own)),
         "tool calls per rollout": _mean(episode.num_tool_calls for episode in own),
         "of them failed": _mean(episode.num_tool_failures for episode in own),
+        "turns per rollout": _mean(_num_turns(episode) for episode in own),
         "completion tokens per rollout": _mean(episode.num_completion_tokens for episode in own),
+        "share of all tokens": (
+            f"{sum(episode.num_completion_tokens for episode in own) / num_tokens:.1%}" if num_tokens else "-"
+        ),
+        "retries to open a session": str(sum(episode.num_retries for episode in own)),
         "ms to open a session": _mean(1000 * episode.open_s for episode in own if episode.session_id is not None),
         "ms in tools per rollout": _mean(1000 * sum(step.duration_s for step in episode.steps) for episode in own),
     }
+
+
+def _num_turns(episode: Episode) -> int:
+    return sum(message.get("role") == "assistant" for message in episode.completion)
+
+
+def _teach_nothing(own: Iterable[Episode]) -> list[bool]:
+    """Tell of each group whether its rewards leave nothing to compare."""
+    groups: defaultdict[tuple[int | None, int | None], set[float]] = defaultdict(set)
+    for episode in own:
+        rewards = groups[episode.training_step, episode.group]
+        rewards |= set() if episode.reward is None else {episode.reward}
+    return [len(rewards) <= 1 for rewards in groups.values()]
 
 
 def _mean_reward(own: Iterable[Episode], steps: Collection[int]) -> float | None:
