@@ -399,6 +399,16 @@ class MultiEnvSpec:
         """
         self._slots.hand_over(others)
 
+    def guard(self, reward: Any) -> Any:
+        """Return a reward function beside the spec's that is None for rollouts that infrastructure ended.
+
+        `MultiEnvGRPOTrainer` does this with the functions it is given.
+
+        Args:
+            reward: A TRL reward function, sync or async; a reward model or the name of one is returned as it is.
+        """
+        return self._slots.guard(reward)
+
     def present_to(
         self, processing_class: Any, *, chat_template: str | None = None, has_conversations: bool = False
     ) -> None:

@@ -94,6 +94,10 @@ class RewardSlots:
         rules = {name: spec.reward for name, spec in self._specs.items() if isinstance(spec, EnvSpec)}
         return self._batches.before(mixture_reward(self._known, rules))
 
+    def guard(self, function: Any) -> Any:
+        """Keep a function beside the mixture's from scoring rollouts that infrastructure ended."""
+        return self._batches.guard(function) if is_function(function) else function
+
     def hand_over(self, others: Iterable[str]) -> None:
         """Leave the end of a batch to a trainer of this library, and know of environments beside the mixture's."""
         self._batches.tells_end = False

@@ -768,7 +768,7 @@ def test_processes_share_the_limits_on_sessions(tmp_path: Path, monkeypatch: pyt
     ("options", "expected"),
     [
         ({}, "args has no reward_weights"),
-        ({"reward_weights": [2.0, 1.0]}, 'next to no effect with scale_rewards="group"'),
+        ({"reward_weights": [2.0, 1.0]}, 'in TRL\'s own trainer with scale_rewards="group"'),
         ({"reward_weights": [2.0, 1.0], "scale_rewards": "batch"}, None),
         ({"reward_weights": [2.0, 1.0], "scale_rewards": False}, None),
         ({"reward_weights": [2.0, 1.0], "multi_objective_aggregation": "normalize_then_sum"}, None),
@@ -784,6 +784,7 @@ def test_reward_weights_that_do_nothing_are_told(options: Any, expected: str | N
     else:
         assert expected in only(found, Code.REWARD_WEIGHT_IDLE).message
         assert "echo=2" in found[0].message
+        assert "MultiEnvGRPOTrainer" in found[0].fix, "which refuses weights that are passed to TRL as well"
         # Three tasks and one: rollouts of one length count the same in every loss.
         assert "are echo 75%, one 25% whatever the weights are; with weights that act, echo 86%, one 14%." in (
             found[0].message

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,15 @@ def test_the_demo_trains_on_three_servers_and_leaves_nothing_open(tmp_path: Path
     for metric, label in (
         ("tool_calls", "tool calls per rollout"),
         ("tool_failures", "of them failed"),
+        ("turns", "turns per rollout"),
         ("completion_tokens", "completion tokens per rollout"),
     ):
         means = [sum(entry[f"env/{name}/{metric}"] for entry in logged) / len(logged) for name in REWARDS]
         assert [float(value) for value in shown[label]] == pytest.approx(means, abs=0.006)
+    dead = [sum(entry[f"env/{name}/zero_signal_groups"] for entry in logged) / 4 for name in REWARDS]
+    assert shown["groups without a signal"] == [f"{share:.1%}" for share in dead]
+    assert sum(float(share.rstrip("%")) for share in shown["share of all tokens"]) == pytest.approx(100, abs=0.2)
+    assert shown["retries to open a session"] == ["0"] * 3
 
 
 @given(st.lists(episodes(), max_size=8))
@@ -93,6 +99,20 @@ def test_the_table_tells_what_infrastructure_ended_from_what_the_policy_did_badl
     assert (shown["mean reward, last fifth"], shown["change"]) == (["-", "-"], ["-", "-"])
     assert (shown["tool calls per rollout"], shown["of them failed"]) == (["0.00", "2.00"], ["0.00", "1.00"])
     assert shown["ms to open a session"] == ["-", "0.00"]
+
+
+def test_the_table_counts_groups_that_teach_nothing_and_shares_tokens() -> None:
+    def group(number: int, *rewards: float | None) -> list[Episode]:
+        one = Episode("echo", "echo/train/0", "s", (), EpisodeStatus.FINISHED, num_completion_tokens=1, num_retries=2)
+        return [replace(one, training_step=0, group=number, reward=reward) for reward in rewards]
+
+    played = [*group(0, 1.0, 0.0), *group(1, None, None), *group(2, 1.0, 1.0), *group(3, 1.0, None)]
+    long = replace(played[0], environment="climb", num_completion_tokens=24, completion=({"role": "assistant"},) * 3)
+    shown = rendered([*played, long], {"echo": REWARDS["echo"], "climb": REWARDS["climb"]})
+    assert shown["groups without a signal"] == ["75.0%", "100.0%"]
+    assert shown["share of all tokens"] == ["25.0%", "75.0%"]
+    assert shown["turns per rollout"] == ["0.00", "3.00"]
+    assert shown["retries to open a session"] == ["16", "2"]
 
 
 def test_the_help_of_the_command_line_loads_nothing_heavy() -> None:

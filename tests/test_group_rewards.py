@@ -168,5 +168,12 @@ def test_an_environment_that_cannot_score_groups_and_a_group_spread_over_ranks_a
         args.steps_per_generation = 1
         with pytest.raises(errors.SpecError, match="2 rollouts of a batch, which is no multiple of num_generations=4"):
             MultiEnvGRPOTrainer(model(), args, spec=spec, processing_class=tokenizer())
+        whole: dict[str, Any] = {"per_device_train_batch_size": 4, "num_generations": 4}
+        args = config(tmp_path, **whole, per_device_eval_batch_size=2)
+        trained = MultiEnvGRPOTrainer(model(), args, spec=spec, processing_class=tokenizer())
+        with pytest.raises(errors.SpecError, match="2 rollouts of a batch, which is no multiple of num_generations_ev"):
+            MultiEnvGRPOTrainer(
+                model(), args, spec=spec, processing_class=tokenizer(), eval_dataset=trained.train_dataset
+            )
         with pytest.raises(errors.SpecError, match="AsyncGRPOTrainer scores rollouts one by one"):
             spec.async_trainer_kwargs()

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multienv import EnvSpec, Episode, EpisodeStatus, MultiEnvGRPOTrainer, MultiEnvSpec, Step, errors
+from multienv import EnvSpec, Episode, EpisodeStatus, MultiEnvGRPOTrainer, MultiEnvSpec, RewardSpec, Step, errors
 from multienv.reporting import EpisodeRecord, plain, read_episodes, rescore
 from multienv.reporting.record import file_of, parsed
 from multienv.router.presentation import shortened
@@ -295,6 +295,15 @@ def test_another_rule_gives_other_rewards_and_changes_nothing_else(episodes: lis
     again = rescore(episodes, rule)
     assert [e.reward for e in again] == [rule(e) for e in episodes]
     assert [replace(e, reward=None) for e in again] == [replace(e, reward=None) for e in episodes]
+
+
+def test_one_environments_rule_is_changed_and_the_others_keep_their_rewards() -> None:
+    steps = (Step("up", {}, "1", 0.25), Step("up", {}, "2", 0.5))
+    played = [
+        Episode(name, f"{name}/train/0", "s", steps, EpisodeStatus.UNFINISHED, reward=0.5) for name in ("maze", "game")
+    ]
+    assert [e.reward for e in rescore(played, {"maze": RewardSpec(reduction="total")})] == [0.75, 0.5]
+    assert [e.reward for e in rescore(played, RewardSpec(reduction="total"))] == [0.75, 0.75]
 
 
 def test_a_resume_cuts_off_what_is_played_again_of_its_own_run_in_every_ranks_file(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openreward.environments import ToolOutput, tool
 
-from multienv import EnvSpec, MultiEnvSpec
+from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec
 from multienv.errors import RewardFunctionError, RoutingError
 from multienv.rewards import (
     Columns,
@@ -27,6 +29,7 @@ from multienv.types import EpisodeStatus
 from tests.strategies import rollouts
 from tests.support.environments import Base, ClimbEnvironment, output
 from tests.support.fakes import batch, played, said
+from tests.support.training import call, scripted_trainer
 
 Rollouts = tuple[list[str], list[tuple[str, list[Any]]]]
 routing_law = settings(max_examples=300)
@@ -253,3 +256,25 @@ def test_no_function_gives_a_number_to_a_rollout_that_infrastructure_ended(is_as
     assert adapters[0].episode.status is EpisodeStatus.FAILED
     assert columns[f"a/{function.__name__}"] == [None, 1.0, None, None]
     assert columns[function.__name__] == [None, 1.0, None, 1.0]
+    beside = spec.guard(function)(**batch(adapters))
+    assert (asyncio.run(beside) if is_async else beside) == [None, 1.0, None, 1.0]
+    assert spec.guard("a/reward-model") == "a/reward-model"
+
+
+def test_a_function_given_to_the_trainer_is_none_for_them_too(tmp_path: Path) -> None:
+    def polite(completions: list[Any], **_: Any) -> list[float]:
+        return [float(row % 2) for row in range(len(completions))]
+
+    rule = RewardSpec(is_failure=lambda metadata: metadata.get("height") == 1)
+    declared = {"a": EnvSpec(ClimbEnvironment, indices=[0], reward=rule, discover_task_tools=False)}
+    numbers = itertools.cycle((1, 2))
+    with MultiEnvSpec(declared) as spec:
+        slots: dict[str, Any] = {"spec": spec, "reward_funcs": polite}
+        options = {"per_device_train_batch_size": 2}
+        policy = lambda _, turn: "done" if turn else call("up", n=next(numbers))  # noqa: E731 - a policy in a line
+        trainer = scripted_trainer(policy, tmp_path, options, MultiEnvGRPOTrainer, **slots)
+        trainer.train()
+    log = trainer.state.log_history[0]
+    assert log["env/a/status/failed"] == 0.5
+    assert log["rewards/polite/mean"] == 1.0
+    assert log["env/a/zero_signal_groups"] == 1.0

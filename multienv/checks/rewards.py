@@ -34,17 +34,24 @@ def check_weights(mixture: Mixture) -> Iterator[Finding]:
         message = f"reward_weight ({listed}) is not used: AsyncGRPOTrainer adds up all rewards with weight 1."
         yield Finding(Severity.WARNING, None, Code.REWARD_WEIGHT_IDLE, message, "Scale the rewards themselves.")
     elif args.reward_weights is None:
-        message = f"reward_weight ({listed}) is not used: args has no reward_weights.{_shares(mixture, weights)}"
-        fix = "Pass GRPOConfig(reward_weights=spec.reward_weights, ...)."
+        message = (
+            f"reward_weight ({listed}) is not used by TRL's own trainer: args has no reward_weights."
+            f"{_shares(mixture, weights)}"
+        )
+        fix = (
+            "Train with MultiEnvGRPOTrainer, which applies it by itself and takes no spec.reward_weights; or pass "
+            "GRPOConfig(reward_weights=spec.reward_weights, ...) to TRL's own."
+        )
         yield Finding(Severity.WARNING, None, Code.REWARD_WEIGHT_IDLE, message, fix)
     elif not acts_under(args):
         yield Finding(
             Severity.WARNING,
             None,
             Code.REWARD_WEIGHT_IDLE,
-            f'reward_weight ({listed}) has next to no effect with scale_rewards="group": a group holds one '
-            f"environment, and its weight is divided out again.{_shares(mixture, weights)}",
-            'Set scale_rewards="batch" or "none", or multi_objective_aggregation="normalize_then_sum".',
+            f'reward_weight ({listed}) has next to no effect in TRL\'s own trainer with scale_rewards="group": a group '
+            f"holds one environment, and its weight is divided out again.{_shares(mixture, weights)}",
+            'Set scale_rewards="batch" or "none", or multi_objective_aggregation="normalize_then_sum"; or train with '
+            "MultiEnvGRPOTrainer, and leave reward_weights out.",
         )
 
 

@@ -5,9 +5,8 @@ Flow: the files that `record` writes → `read_episodes` → the user, or `resco
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -58,12 +57,15 @@ def read_episodes(directory: str | os.PathLike[str], run: str | None = None) -> 
     return [line.episode for line in sorted(lines, key=_order) if line.run == run]
 
 
-def rescore(episodes: Iterable[Episode], rule: RewardSpec | Callable[[Episode], float | None]) -> list[Episode]:
+def rescore(
+    episodes: Iterable[Episode], rule: RewardSpec | Mapping[str, RewardSpec] | Callable[[Episode], float | None]
+) -> list[Episode]:
     """Give episodes the rewards that another rule would have given them.
 
     Args:
         episodes: Episodes, such as those of a record.
-        rule: A `RewardSpec`, or what gives an episode's reward, None for unscored.
+        rule: A `RewardSpec` for all; one for each environment by its name, where those not named keep their rewards; or
+            what gives an episode's reward, None for unscored.
 
     Returns:
         The same episodes with their new rewards.
@@ -72,9 +74,15 @@ def rescore(episodes: Iterable[Episode], rule: RewardSpec | Callable[[Episode], 
         RewardFunctionError: A function of the rule broke its contract.
 
     Example:
-        `rescore(read_episodes("out"), RewardSpec(reduction="total"))`
+        `rescore(read_episodes("out"), {"maze": RewardSpec(reduction="total")})`
     """
-    score = functools.partial(episode_reward, spec=rule) if isinstance(rule, RewardSpec) else rule
+
+    def score(episode: Episode) -> float | None:
+        if not isinstance(rule, RewardSpec | Mapping):
+            return rule(episode)
+        own = rule if isinstance(rule, RewardSpec) else rule.get(episode.environment)
+        return episode.reward if own is None else episode_reward(episode, own)
+
     return [replace(episode, reward=score(episode)) for episode in episodes]
 
 

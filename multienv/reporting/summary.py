@@ -5,7 +5,7 @@ Flow: `read_episodes` → `summary` → a table on the console, or JSON.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -28,9 +28,13 @@ _LABELS: Final[Mapping[str, tuple[str, str]]] = {
     "reward_first_fifth": ("mean reward, first fifth of the steps", ".2f"),
     "reward_last_fifth": ("mean reward, last fifth", ".2f"),
     "reward_change": ("change", "+.2f"),
+    "zero_signal_groups": ("groups without a signal", ".1%"),
     "tool_calls": ("tool calls per rollout", ".2f"),
     "tool_failures": ("of them failed", ".2f"),
+    "turns": ("turns per rollout", ".2f"),
     "completion_tokens": ("completion tokens per rollout", ".2f"),
+    "token_share": ("share of all tokens", ".1%"),
+    "retries": ("retries to open a session", "d"),
     "open_ms": ("ms to open a session", ".2f"),
     "tool_ms": ("ms in tools per rollout", ".2f"),
 }
@@ -51,10 +55,16 @@ def summary(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec | None
     """
     trained = [episode for episode in episodes if not episode.is_evaluation]
     first, last = _ends(trained)
-    return {
-        name: _figures([episode for episode in trained if episode.environment == name], rule, first, last)
-        for name, rule in rewards.items()
-    }
+    num_tokens = sum(episode.num_completion_tokens for episode in trained)
+    figures: dict[str, dict[str, Any]] = {}
+    for name, rule in rewards.items():
+        own = [episode for episode in trained if episode.environment == name]
+        its_tokens = sum(episode.num_completion_tokens for episode in own)
+        figures[name] = {
+            **_figures(own, rule, first, last),
+            "token_share": its_tokens / num_tokens if num_tokens else None,
+        }
+    return figures
 
 
 def summary_table(episodes: Sequence[Episode], rewards: Mapping[str, RewardSpec | None]) -> Table:
@@ -97,9 +107,12 @@ def _figures(
         "reward_first_fifth": first,
         "reward_last_fifth": last,
         "reward_change": None if first is None or last is None else last - first,
+        "zero_signal_groups": _mean(_teach_nothing(own)),
         "tool_calls": _mean(episode.num_tool_calls for episode in own),
         "tool_failures": _mean(episode.num_tool_failures for episode in own),
+        "turns": _mean(_num_turns(episode) for episode in own),
         "completion_tokens": _mean(episode.num_completion_tokens for episode in own),
+        "retries": sum(episode.num_retries for episode in own),
         "open_ms": _mean(1000 * episode.open_s for episode in own if episode.session_id is not None),
         "tool_ms": _mean(1000 * sum(step.duration_s for step in episode.steps) for episode in own),
     }
@@ -109,6 +122,19 @@ def _succeeded(episode: Episode, rule: RewardSpec | None) -> bool:
     if rule is None:
         return episode.reward is not None and episode.reward > 0
     return is_success(episode, rule) is True
+
+
+def _num_turns(episode: Episode) -> int:
+    return sum(message.get("role") == "assistant" for message in episode.completion)
+
+
+def _teach_nothing(own: Iterable[Episode]) -> list[bool]:
+    """Tell of each group whether its rewards leave nothing to compare."""
+    groups: defaultdict[tuple[int | None, int | None], set[float]] = defaultdict(set)
+    for episode in own:
+        rewards = groups[episode.training_step, episode.group]
+        rewards |= set() if episode.reward is None else {episode.reward}
+    return [len(rewards) <= 1 for rewards in groups.values()]
 
 
 def _mean_reward(own: Iterable[Episode], steps: Collection[int]) -> float | None:

@@ -49,27 +49,36 @@ class Batches:
         """
         number = self._num_functions
         self._num_functions += 1
+        return self._wrapped(function, lambda batch: self._note(number, batch.get("environments")))
+
+    def guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is no part of the count, with the same name and kind, and results as in `watch`."""
+        return self._wrapped(function, lambda _: None)
+
+    def _wrapped(
+        self, function: Callable[..., Any], on_done: Callable[[Mapping[str, Any]], None]
+    ) -> Callable[..., Any]:
         if is_async(function):
 
-            async def watched(**batch: Any) -> Any:
+            async def wrapped(**batch: Any) -> Any:
                 self._begin(batch)
                 try:
                     return self._scorable(batch, await function(**batch))
                 finally:
-                    self._note(number, batch.get("environments"))
+                    on_done(batch)
 
         else:
 
-            def watched(**batch: Any) -> Any:  # type: ignore[misc]  # the two kinds TRL knows
+            def wrapped(**batch: Any) -> Any:  # type: ignore[misc]  # the two kinds TRL knows
                 self._begin(batch)
                 try:
                     return self._scorable(batch, function(**batch))
                 finally:
-                    self._note(number, batch.get("environments"))
+                    on_done(batch)
 
-        watched.__name__ = watched.__qualname__ = callable_name(function)
-        watched.__doc__ = function.__doc__
-        return watched
+        wrapped.__name__ = wrapped.__qualname__ = callable_name(function)
+        wrapped.__doc__ = function.__doc__
+        return wrapped
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is no part of the count, called with a batch whose episodes are over."""

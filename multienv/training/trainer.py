@@ -75,7 +75,8 @@ class MultiEnvGRPOTrainer(
             for its tasks: what repeats them for TRL's own trainer is planned here.
         eval_dataset: Rows to evaluate on instead of the spec's, or several sets of them by name.
         environment_factory: Environments of another making beside the spec's, by name.
-        reward_funcs: Reward functions beside the spec's, for all rows.
+        reward_funcs: Reward functions beside the spec's, for all rows; their numbers for failed and refused rollouts
+            are not taken.
         **options: Everything else `GRPOTrainer` takes.
 
     Raises:
@@ -123,7 +124,7 @@ class MultiEnvGRPOTrainer(
             train_dataset=_rows(spec) if train_dataset is None or spec.is_repeated(train_dataset) else train_dataset,
             eval_dataset=(spec.eval_dataset or None) if eval_dataset is None else eval_dataset,
             environment_factory={**spec.environment_factory, **others},
-            reward_funcs=[*spec.reward_funcs, *several_functions(reward_funcs)],
+            reward_funcs=[*spec.reward_funcs, *map(spec.guard, several_functions(reward_funcs))],
             **options,
         )
         spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
@@ -146,14 +147,20 @@ class MultiEnvGRPOTrainer(
 
     def _check_groups_are_whole(self) -> None:
         """Refuse to score whole groups where a rank would hold a part of one."""
-        rows = self.args.per_device_train_batch_size * self.args.steps_per_generation
+        args = self.args
         grouped = [name for name, spec in self.spec.environments.items() if getattr(spec, "use_group_reward", False)]
-        if grouped and rows % self.num_generations:
-            raise SpecError(
-                f"use_group_reward of {', '.join(grouped)}: a process holds {rows} rollouts of a batch, which is no "
-                f"multiple of num_generations={self.num_generations}, so a group would be spread over ranks; make "
-                "per_device_train_batch_size * steps_per_generation a multiple of it"
-            )
+        sizes = "per_device_train_batch_size * steps_per_generation", "num_generations"
+        held = [(*sizes, args.per_device_train_batch_size * args.steps_per_generation, self.num_generations)]
+        if self.eval_dataset is not None:
+            sizes = "per_device_eval_batch_size", "num_generations_eval"
+            held.append((*sizes, args.per_device_eval_batch_size, self.num_generations_eval))
+        for product, divisor, rows, num_generations in held:
+            if grouped and rows % num_generations:
+                raise SpecError(
+                    f"use_group_reward of {', '.join(grouped)}: a process holds {rows} rollouts of a batch, which is "
+                    f"no multiple of {divisor}={num_generations}, so a group would be spread over ranks; make "
+                    f"{product} a multiple of it"
+                )
 
     def get_train_dataloader(self) -> Any:
         """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
