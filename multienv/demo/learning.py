@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from multienv import EnvSpec, MultiEnvSpec
 from multienv.curriculum import Line
-from multienv.demo.policy_cache import cached_warm_up, default_cache_dir
-from multienv.demo.rehearsal import Dialogue, rehearse
+from multienv.demo.habits import HABITS
 from multienv.demo.rewards import REWARDS
-from multienv.demo.training import on_one_thread, quietly, train
-from multienv.demo.warmup import NUM_STEPS, Policy
+from multienv.demo.training import train
+from multienv.tiny.policy_cache import cached_warm_up, default_cache_dir
+from multienv.tiny.rehearsal import Dialogue, rehearse
+from multienv.tiny.surroundings import on_one_thread, quietly
+from multienv.tiny.warmup import NUM_STEPS, Policy
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -68,7 +70,7 @@ def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> li
     adapters = {name: factory() for name, factory in spec.environment_factory.items()}
     rng = Random(settings.seed)  # noqa: S311 - the players' whims need no secrecy
     rows = spec.task_dataset
-    dialogues = rehearse(rows, adapters, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
+    dialogues = rehearse(rows, adapters, HABITS, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
     return list(progress.track(dialogues, total=len(rows) * _NUM_DIALOGUES_PER_TASK, description="rehearsing"))
 
 

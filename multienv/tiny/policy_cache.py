@@ -1,6 +1,6 @@
 """Decides when a warm-up can be skipped: when one with the very same ingredients has been kept.
 
-Flow: `learning` asks `cached_warm_up` for a policy; `warmup` is called only if none is kept.
+Flow: `demo` and `offline` ask `cached_warm_up` for a policy; `warmup` is called only if none is kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from multienv.demo import model, warmup
-from multienv.demo.warmup import Policy, warm_up
+from multienv.tiny import model, warmup
+from multienv.tiny.warmup import Policy, warm_up
 
 if TYPE_CHECKING:
-    from multienv.demo.rehearsal import Dialogue
+    from multienv.tiny.rehearsal import Dialogue
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _PACKAGES: Final = ("tokenizers", "torch", "transformers", "trl")
 def default_cache_dir() -> Path:
     """Return the user's cache folder for warmed-up policies; `XDG_CACHE_HOME` is respected."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "multienv" / "demo"
+    return Path(home) / "multienv" / "policies"
 
 
 def cached_warm_up(
