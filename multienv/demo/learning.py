@@ -37,6 +37,7 @@ class Settings:
         curriculum: Preset of the curriculum.
         output_dir: Where the record, the log and, in `model`, the trained policy go.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
+        num_warm_up_steps: Steps of a warm-up; None for as many as it takes.
     """
 
     max_steps: int
@@ -44,6 +45,7 @@ class Settings:
     curriculum: str
     output_dir: Path
     cache_dir: Path | None
+    num_warm_up_steps: int | None
 
 
 def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> Mapping[str, Line]:
@@ -75,14 +77,16 @@ def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> li
 
 
 def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress) -> Policy:
-    warming_up = progress.add_task("warming up", total=NUM_STEPS)
+    num_steps = settings.num_warm_up_steps or NUM_STEPS
+    warming_up = progress.add_task("warming up", total=num_steps)
     policy = cached_warm_up(
         dialogues,
         seed=settings.seed,
         cache_dir=settings.cache_dir or default_cache_dir(),
+        num_steps=num_steps,
         on_step=lambda: progress.advance(warming_up),
     )
-    progress.update(warming_up, completed=NUM_STEPS)
+    progress.update(warming_up, completed=num_steps)
     return policy
 
 
