@@ -32,7 +32,7 @@ from servers import serving
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
 from multienv import EnvSpec, MultiEnvSpec
-from multienv.demo.model import build_tokenizer
+from multienv.tiny.model import build_tokenizer
 from multienv.training.async_loop import ConcurrentRolloutLoop
 
 CALL = "<tool_call>\n" + json.dumps({"name": "work", "arguments": {}}) + "\n</tool_call>"

@@ -36,7 +36,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.openreward.environment import _RolloutEnvironment
 
 from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec
-from multienv.demo.model import build_model, build_tokenizer
+from multienv.tiny.model import build_model, build_tokenizer
 from multienv.training.offers import withdraw
 
 FIXTURES: Final = Path(__file__).parents[1] / "tests" / "fixtures"

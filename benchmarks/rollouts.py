@@ -26,7 +26,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from multienv import EnvSpec, MultiEnvGRPOTrainer, MultiEnvSpec
-from multienv.demo.model import build_model, build_tokenizer
+from multienv.tiny.model import build_model, build_tokenizer
 
 NUM_TURNS = 3
 CALL = "<tool_call>\n" + json.dumps({"name": "work", "arguments": {}}) + "\n</tool_call>"

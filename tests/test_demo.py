@@ -27,6 +27,9 @@ from tests.strategies import episodes
 
 ROOT = Path(__file__).parent.parent
 
+NUM_WARM_UP_STEPS = 150
+"""A quarter of what the demo takes: enough for tool calls, some of them good ones."""
+
 
 def cells(shown: str) -> dict[str, list[str]]:
     """The rows of a table by their labels."""
@@ -41,26 +44,28 @@ def rendered(played: list[Episode], rewards: dict[str, RewardSpec]) -> dict[str,
 
 
 def test_the_demo_trains_on_three_servers_and_leaves_nothing_open(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "multienv.cli", "demo", "--max-steps", "2", "--output-dir", str(tmp_path / "out")],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=280,
-        cwd=ROOT,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"},
+    file = io.StringIO()
+    run_demo(
+        max_steps=2,
+        seed=0,
+        output_dir=tmp_path / "out",
+        console=Console(width=120, file=file),
+        cache_dir=tmp_path / "cache",
+        num_warm_up_steps=NUM_WARM_UP_STEPS,
     )
-    assert done.returncode == 0, done.stderr
-    assert str(tmp_path / "out") in done.stdout
-    assert "sessions still open: 0" in done.stdout
+    printed = file.getvalue()
+    assert str(tmp_path / "out") in printed
+    assert "sessions still open: 0" in printed
     assert (tmp_path / "out" / "model" / "config.json").exists()
     played = read_episodes(tmp_path / "out")
     assert {episode.environment for episode in played} == set(REWARDS)
     assert [episode.reward for episode in played] == [
         pytest.approx(episode_reward(episode, REWARDS[episode.environment])) for episode in played
     ]
-    shown = cells(done.stdout)
+    shown = cells(printed)
     assert shown["rollouts"] == ["32"] * 3
+    assert all(float(num_calls) > 0 for num_calls in shown["tool calls per rollout"])
+    assert any(int(num_finished) > 0 for num_finished in shown["finished"])
     logged = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()][:2]
     for metric, label in (
         ("tool_calls", "tool calls per rollout"),
@@ -135,6 +140,25 @@ def test_an_error_of_the_library_is_shown_without_a_traceback(tmp_path: Path) ->
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
     )
     assert (done.returncode, done.stderr.strip()) == (2, "error: what was wrong; what is accepted")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"), [((), "file' cannot be written"), (("--curriculum", "none"), "curriculum='none'")]
+)
+def test_the_command_line_hands_its_options_to_the_demo(
+    options: tuple[str, ...], complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "multienv.cli", "demo", "--output-dir", str(tmp_path / "file"), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "500"},
+    )
+    assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
 
 
 def test_an_output_folder_that_cannot_be_made_is_refused_before_anything_is_started(tmp_path: Path) -> None:

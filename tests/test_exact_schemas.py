@@ -20,13 +20,13 @@ from openreward.environments import Toolset
 from openreward.environments.session import _toolset_specs
 
 from multienv import EnvSpec, Limits, MultiEnvGRPOTrainer, MultiEnvSpec
-from multienv.demo.model import build_model, build_tokenizer
 from multienv.router import Route, make_factory
 from multienv.router.adapter import RESERVED_MEMBERS
 from multienv.router.presentation import Presentation
 from multienv.router.rollout_tools import RolloutTools
 from multienv.router.spelling import reserved_texts
 from multienv.router.tools import bind_tools
+from multienv.tiny.model import build_model, build_tokenizer
 from multienv.types import Episode, ToolListing, ToolSpec
 from tests.strategies import published_tools
 from tests.support.fakes import ScriptedSession, ready

@@ -84,7 +84,7 @@ def urls() -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained model of two layers, with its tokenizer."""
-    from multienv.demo.model import build_model, build_tokenizer
+    from multienv.tiny.model import build_model, build_tokenizer
 
     path = tmp_path_factory.mktemp("model")
     tokenizer = build_tokenizer(["Echo 'hello' to win.", "Echo 'world' to win."])

@@ -1,4 +1,4 @@
 """Shows the library at work with nothing but this machine: three environments, a tiny model, one training run.
 
-Flow: `multienv.cli` calls `run.run_demo`, which starts `servers`, warms up the `model` and trains it over all of them.
+Flow: `multienv.cli` calls `run.run_demo`, which starts `servers`, warms up a `tiny` policy and trains it on them all.
 """

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from multienv import EnvSpec, MultiEnvSpec
 from multienv.curriculum import Line
-from multienv.demo.policy_cache import cached_warm_up, default_cache_dir
-from multienv.demo.rehearsal import Dialogue, rehearse
+from multienv.demo.habits import HABITS
 from multienv.demo.rewards import REWARDS
-from multienv.demo.training import on_one_thread, quietly, train
-from multienv.demo.warmup import NUM_STEPS, Policy
+from multienv.demo.training import train
+from multienv.tiny.policy_cache import cached_warm_up, default_cache_dir
+from multienv.tiny.rehearsal import Dialogue, rehearse
+from multienv.tiny.surroundings import on_one_thread, quietly
+from multienv.tiny.warmup import NUM_STEPS, Policy
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,6 +37,7 @@ class Settings:
         curriculum: Preset of the curriculum.
         output_dir: Where the record, the log and, in `model`, the trained policy go.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
+        num_warm_up_steps: Steps of a warm-up; None for as many as it takes.
     """
 
     max_steps: int
@@ -42,6 +45,7 @@ class Settings:
     curriculum: str
     output_dir: Path
     cache_dir: Path | None
+    num_warm_up_steps: int | None
 
 
 def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> Mapping[str, Line]:
@@ -68,19 +72,21 @@ def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> li
     adapters = {name: factory() for name, factory in spec.environment_factory.items()}
     rng = Random(settings.seed)  # noqa: S311 - the players' whims need no secrecy
     rows = spec.task_dataset
-    dialogues = rehearse(rows, adapters, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
+    dialogues = rehearse(rows, adapters, HABITS, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
     return list(progress.track(dialogues, total=len(rows) * _NUM_DIALOGUES_PER_TASK, description="rehearsing"))
 
 
 def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress) -> Policy:
-    warming_up = progress.add_task("warming up", total=NUM_STEPS)
+    num_steps = settings.num_warm_up_steps or NUM_STEPS
+    warming_up = progress.add_task("warming up", total=num_steps)
     policy = cached_warm_up(
         dialogues,
         seed=settings.seed,
         cache_dir=settings.cache_dir or default_cache_dir(),
+        num_steps=num_steps,
         on_step=lambda: progress.advance(warming_up),
     )
-    progress.update(warming_up, completed=NUM_STEPS)
+    progress.update(warming_up, completed=num_steps)
     return policy
 
 

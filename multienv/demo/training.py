@@ -6,15 +6,11 @@ Flow: `learning` → `MultiEnvGRPOTrainer`, which fills TRL's slots from the `Mu
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from transformers import PrinterCallback, TrainerCallback
-from transformers.utils import logging
 from trl import GRPOConfig
 
 from multienv.curriculum import Line
@@ -22,8 +18,8 @@ from multienv.reporting import plain
 from multienv.training import MultiEnvGRPOTrainer
 
 if TYPE_CHECKING:
-    from multienv.demo.warmup import Policy
     from multienv.meta import MultiEnvSpec
+    from multienv.tiny.warmup import Policy
 
 _NUM_GENERATIONS: Final = 8
 _MAX_TOOL_CALLS: Final = 4
@@ -40,32 +36,6 @@ class _OnStep(TrainerCallback):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Call back."""
         self._on_step()
-
-
-@contextmanager
-def on_one_thread() -> Iterator[None]:
-    """Keep torch on one thread: for a model this small, several spend their time waiting for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Hold back what TRL and transformers tell about themselves and nobody here can act on, progress bars included."""
-    had_progress_bar = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl)\.")
-            warnings.filterwarnings("ignore", message="You are using 'environment_factory'")
-            yield
-    finally:
-        if had_progress_bar:
-            logging.enable_progress_bar()
 
 
 def train(

@@ -13,8 +13,8 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from multienv.demo.model import build_model, build_tokenizer
 from multienv.router.tools import bind_tools
+from multienv.tiny.model import build_model, build_tokenizer
 from multienv.types import ToolSpec
 from tests.support.environments import ClimbEnvironment, EchoEnvironment, OneEnvironment, TwoEnvironment
 

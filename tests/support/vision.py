@@ -23,7 +23,7 @@ from transformers import (
 )
 from trl.chat_template_utils import qwen3_vl_chat_template
 
-from multienv.demo.model import build_tokenizer
+from multienv.tiny.model import build_tokenizer
 from tests.support.training import Policy, Scripted, call, config
 
 IMAGE_TOKEN: Final = "<|image_pad|>"

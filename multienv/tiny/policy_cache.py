@@ -1,6 +1,6 @@
 """Decides when a warm-up can be skipped: when one with the very same ingredients has been kept.
 
-Flow: `learning` asks `cached_warm_up` for a policy; `warmup` is called only if none is kept.
+Flow: `demo` and `offline` ask `cached_warm_up` for a policy; `warmup` is called only if none is kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from multienv.demo import model, warmup
-from multienv.demo.warmup import Policy, warm_up
+from multienv.tiny import model, warmup
+from multienv.tiny.warmup import NUM_STEPS, Policy, warm_up
 
 if TYPE_CHECKING:
-    from multienv.demo.rehearsal import Dialogue
+    from multienv.tiny.rehearsal import Dialogue
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +34,16 @@ _PACKAGES: Final = ("tokenizers", "torch", "transformers", "trl")
 def default_cache_dir() -> Path:
     """Return the user's cache folder for warmed-up policies; `XDG_CACHE_HOME` is respected."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "multienv" / "demo"
+    return Path(home) / "multienv" / "policies"
 
 
 def cached_warm_up(
-    dialogues: Sequence[Dialogue], *, seed: int, cache_dir: Path, on_step: Callable[[], None] = lambda: None
+    dialogues: Sequence[Dialogue],
+    *,
+    seed: int,
+    cache_dir: Path,
+    num_steps: int = NUM_STEPS,
+    on_step: Callable[[], None] = lambda: None,
 ) -> Policy:
     """Return the policy that `warm_up` makes of the dialogues, from the cache if it is there.
 
@@ -46,15 +51,15 @@ def cached_warm_up(
         dialogues: What to imitate.
         seed: Seed of the initial weights and of the batches.
         cache_dir: Folder of kept policies, made if missing; one that cannot be written is done without.
+        num_steps: Optimizer steps of a warm-up.
         on_step: Called after every step of a warm-up that does take place.
 
     Returns:
         The policy.
-
     """
-    folder = cache_dir / _key(dialogues, seed)
+    folder = cache_dir / _key(dialogues, seed, num_steps)
     if not folder.is_dir():
-        policy = warm_up(dialogues, seed=seed, on_step=on_step)
+        policy = warm_up(dialogues, seed=seed, num_steps=num_steps, on_step=on_step)
         try:
             _keep(policy, folder)
         except OSError as error:
@@ -63,11 +68,12 @@ def cached_warm_up(
     return Policy(AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
 
 
-def _key(dialogues: Sequence[Dialogue], seed: int) -> str:
-    """Name everything a warm-up depends on: the dialogues, the seed, our code and the packages it leans on."""
+def _key(dialogues: Sequence[Dialogue], seed: int, num_steps: int) -> str:
+    """Name everything a warm-up depends on: the dialogues, its settings, our code and the packages it leans on."""
     ingredients = {
         "dialogues": [asdict(dialogue) for dialogue in dialogues],
         "seed": seed,
+        "num_steps": num_steps,
         "code": [inspect.getsource(module) for module in (model, warmup)],
         "packages": {package: version(package) for package in _PACKAGES},
     }

@@ -3,7 +3,7 @@
 The dialogues are played on the environments themselves, through the adapters the training run uses, so a prompt of the
 warm-up equals a prompt of the run to the letter.
 
-Flow: `learning` has the tasks rehearsed here and hands the dialogues to `policy_cache` and `warmup`.
+Flow: `demo` and `offline` have their tasks rehearsed here and hand the dialogues to `policy_cache`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ToolCall:
     """One tool call a player decided on."""
 
     tool: str
-    arguments: Mapping[str, str]
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +60,25 @@ Habit = Callable[[Random, Sequence[str]], ToolCall | None]
 """A player: from the tool outputs so far to the next call, or None to stop."""
 
 
-def shy_echo(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
-    """Mostly say nothing; otherwise say either word, and after a wrong one perhaps try again."""
-    if _happens(rng, 0.5 if outputs else 0.6):
-        return None
-    return ToolCall("echo", {"text": rng.choice(("hello", "world"))})
-
-
-def hasty_burglar(rng: Random, outputs: Sequence[str]) -> ToolCall | None:
-    """Mostly unlock without looking, and sometimes look and then forget to unlock."""
-    if _happens(rng, 0.3):
-        return None
-    return ToolCall("look" if not outputs and _happens(rng, 0.4) else "unlock", {})
-
-
-def idle_climber(rng: Random, _: Sequence[str]) -> ToolCall | None:
-    """Go up as often as down and give up anywhere."""
-    if _happens(rng, 0.25):
-        return None
-    return ToolCall("step", {"direction": rng.choice(("up", "down"))})
-
-
-HABITS: Final[Mapping[str, Habit]] = {"echo": shy_echo, "vault": hasty_burglar, "climb": idle_climber}
-"""The player of each environment."""
+def happens(rng: Random, probability: float) -> bool:
+    """Draw whether something of the given probability happens."""
+    return rng.random() < probability
 
 
 def rehearse(
-    rows: Iterable[Mapping[str, Any]], adapters: Mapping[str, Playable], *, num_dialogues_per_task: int, rng: Random
+    rows: Iterable[Mapping[str, Any]],
+    adapters: Mapping[str, Playable],
+    habits: Mapping[str, Habit],
+    *,
+    num_dialogues_per_task: int,
+    rng: Random,
 ) -> Iterator[Dialogue]:
     """Play every task a number of times.
 
     Args:
         rows: Rows of the training dataset, one per task.
         adapters: One adapter per environment.
+        habits: The player of each environment.
         num_dialogues_per_task: How often each task is played.
         rng: Source of the players' whims.
 
@@ -100,14 +86,10 @@ def rehearse(
         The dialogues, task by task.
     """
     for row in rows:
-        adapter, habit = adapters[row["environment"]], HABITS[row["environment"]]
+        adapter, habit = adapters[row["environment"]], habits[row["environment"]]
         for _ in range(num_dialogues_per_task):
             messages = _play(adapter, row, habit, rng)
-            yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from the demo
-
-
-def _happens(rng: Random, probability: float) -> bool:
-    return rng.random() < probability
+            yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from a rehearsal
 
 
 def _play(adapter: Playable, row: Mapping[str, Any], habit: Habit, rng: Random) -> list[Mapping[str, Any]]:

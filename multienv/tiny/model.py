@@ -1,4 +1,4 @@
-"""Decides which policy the demo trains: a Qwen3 of two layers and a byte-level BPE, both made on the spot.
+"""Decides what a tiny policy is: a Qwen3 of two layers and a byte-level BPE, both made on the spot.
 
 Flow: `warmup` has the tokenizer fitted to the rehearsed dialogues and the model made to fit the tokenizer.
 """
@@ -17,15 +17,20 @@ _PAD: Final = "<|endoftext|>"
 _TURN_START: Final = "<|im_start|>"
 _TURN_END: Final = "<|im_end|>"
 _MARKERS: Final = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-_MAX_LENGTH: Final = 1024
+
+MAX_LENGTH: Final = 1024
+"""Tokens of a prompt and its completion that a tiny policy reads, unless more are asked for."""
 
 
-def build_tokenizer(texts: Iterable[str], *, vocab_size: int = 3000) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    texts: Iterable[str], *, vocab_size: int = 3000, max_length: int = MAX_LENGTH
+) -> PreTrainedTokenizerFast:
     """Fit a byte-level BPE to the texts and give it Qwen3's special tokens and TRL's Qwen3 chat template.
 
     Args:
         texts: What the policy will read and write.
         vocab_size: Largest number of tokens, the markers of tool calls not counted.
+        max_length: Most tokens a text may have.
 
     Returns:
         A tokenizer that can encode any text, whose chat template TRL recognises.
@@ -53,13 +58,13 @@ def build_tokenizer(texts: Iterable[str], *, vocab_size: int = 3000) -> PreTrain
         pad_token=_PAD,
         additional_special_tokens=[_TURN_START],
         padding_side="left",
-        model_max_length=_MAX_LENGTH,
+        model_max_length=max_length,
         chat_template=qwen3_chat_template,
     )
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, hidden_size: int = 64) -> Qwen3ForCausalLM:
-    """Make an untrained model for the tokenizer's vocabulary.
+    """Make an untrained model for the tokenizer's vocabulary and its longest text.
 
     Args:
         tokenizer: The tokenizer the model will be used with.
@@ -78,7 +83,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, hidden_size: i
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=hidden_size // 4,
-        max_position_embeddings=_MAX_LENGTH,
+        max_position_embeddings=tokenizer.model_max_length,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import torch
 from trl.chat_template_utils import get_training_chat_template
 
-from multienv.demo.model import build_model, build_tokenizer
+from multienv.tiny.model import build_model, build_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-    from multienv.demo.rehearsal import Dialogue
+    from multienv.tiny.rehearsal import Dialogue
 
 _UNTRAINED: Final = -100
 """The label of a token that is not the policy's own; torch's cross entropy skips it."""
