@@ -18,10 +18,10 @@ from openreward.environments import Server
 from rich.console import Console
 
 from multienv import Episode, EpisodeStatus, RewardSpec, Step, errors
-from multienv.reporting import summary_table as table
 from multienv.demo.rewards import REWARDS
 from multienv.demo.run import run_demo
 from multienv.reporting import read_episodes
+from multienv.reporting import summary_table as table
 from multienv.rewards import episode_reward
 from tests.strategies import episodes
 

@@ -57,7 +57,9 @@ def read_yaml(path: Path, raw: bytes) -> tuple[Any, dict[Place, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f", line {mark.line + 1}"
-        raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}") from None
+        line = b"" if mark is None else b"".join(raw.splitlines()[mark.line : mark.line + 1])
+        hint = "; inside [...] and {...}, write '${NAME}' in quotes, or $NAME" if b"${" in line else ""
+        raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}{hint}") from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise SpecError(f"{path}: this is no YAML: {error}") from None
     return values, lines
