@@ -457,20 +457,25 @@ def test_a_terminal_tool_is_not_graded_by_one_trainer(args: Any, expected: Sever
     assert Code.NO_TOOLS not in codes(findings)
 
 
-def test_special_tokens_are_named_with_their_place_once_the_policy_is_known() -> None:
+def test_special_tokens_are_named_with_their_place_before_and_after_the_policy_is_known() -> None:
     tools = [{"name": "go", "description": "Ends with <|im_end|>.", "input_schema": None}]
 
     def get_prompt(self: Any) -> list[TextBlock]:
         return [TextBlock(text="<|im_start|>system")]
 
     with MultiEnvSpec({"env": published("Env", tools, get_prompt=get_prompt), "echo": EchoEnvironment}) as spec:
-        assert only(spec.check(), Code.POLICY_UNKNOWN).environment is None
+        findings = spec.check()
+        assert only(findings, Code.POLICY_UNKNOWN).environment is None
+        warning = only(findings, Code.SPECIAL_TOKENS)
         spec.present_to(tokenizer())
         findings = spec.check()
     assert Code.POLICY_UNKNOWN not in codes(findings)
     finding = only(findings, Code.SPECIAL_TOKENS)
     assert finding.environment == "env"
-    assert "tool go: <|im_end|>; the prompt of task 0: <|im_start|>" in finding.message
+    assert (warning.severity, finding.severity) == (Severity.WARNING, Severity.NOTE)
+    for told in (warning, finding):
+        assert "tool go: <|im_end|>; the prompt of task 0: <|im_start|>" in told.message
+    assert "present_to" in warning.fix
 
 
 # Prompts

@@ -122,6 +122,46 @@ def test_each_further_form_of_a_tool_is_told_once() -> None:
     assert drift_of({None: form("a"), 0: form("a")}) == {}
 
 
+def test_schemas_that_python_takes_for_equal_are_told_apart() -> None:
+    def go(parameters: dict[str, Any], **schema: Any) -> list[dict[str, Any]]:
+        schema = {"type": "object", "properties": parameters, **schema}
+        return [{"name": "go", "description": "", "input_schema": schema}]
+
+    def told(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
+        made = report({"a": published("A", one), "b": published("B", other)})
+        listings: dict[int | str | None, ToolListing] = {
+            index: ToolListing(tuple(ToolSpec(tool["name"], "", tool["input_schema"]) for tool in tools))
+            for index, tools in enumerate((one, other))
+        }
+        drift = [words.removeprefix("from task 0 to task 1: ") for words in drift_of(listings).get("go", [])]
+        collision = [words.removeprefix("a and b: ") for one in made.collisions for words in one.differences]
+        assert [words.replace("; ", ", ") for words in collision] == drift
+        return drift
+
+    assert told(go({"x": {"const": 1}}), go({"x": {"const": True}})) == ["x: const"]
+    assert told(go({"x": {"default": 1}}), go({"x": {"default": 1.0}})) == ["x: default"]
+    only_order = ["only the order, or an empty part, of the schema"]
+    assert told(go({"x": {}, "y": {}}), go({"y": {}, "x": {}})) == only_order
+    assert told(go({"x": {}}, required=[]), go({"x": {}})) == only_order
+    assert told(go({"x": {"type": "string", "title": "X"}}), go({"x": {"title": "X", "type": "string"}})) == [
+        "x: the order"
+    ]
+    assert told(go({"x": {"const": 1}}), go({"x": {"const": 1}})) == []
+
+
+def test_the_report_says_of_which_tasks_the_tools_are_known() -> None:
+    def known(**options: Any) -> str:
+        made = report({"tasks": EnvSpec(TaskToolsEnvironment, **options), "echo": EchoEnvironment})
+        text = str(made).split("Different between tasks")[1].split("Renamed")[0]
+        assert all(words in text for words in made.looked_at.values())
+        assert made.looked_at["echo"] == "what all tasks share and task 0"
+        return made.looked_at["tasks"]
+
+    assert known() == known(num_tasks=2) == "what all tasks share and task 0"
+    assert known(indices=[0, 1]) == "what all tasks share and tasks 0, 1"
+    assert known(discover_task_tools=False) == "what all tasks share"
+
+
 class Answer(BaseModel):
     answer: str
 

@@ -5,7 +5,8 @@ Flow: `tools` and `report` → here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from multienv.checks.findings import quoted
@@ -36,7 +37,7 @@ def differences(one: ToolSpec, other: ToolSpec, first: str, second: str) -> list
 
 def schema_differences(one: ToolSpec, other: ToolSpec, first: str, second: str) -> list[str]:
     """Say how the schemas of two tools differ; see `differences`."""
-    if one.input_schema == other.input_schema:
+    if as_written(one.input_schema) == as_written(other.input_schema):
         return []
     ours, theirs = _parameters(one), _parameters(other)
     words = [f"{', '.join(map(quoted, names))} only in {owner}" for names, owner in _only(ours, theirs, first, second)]
@@ -49,7 +50,17 @@ def schema_differences(one: ToolSpec, other: ToolSpec, first: str, second: str) 
     rest = [keyword for keyword in _keywords(one.input_schema, other.input_schema) if keyword not in _BESIDE_PARAMETERS]
     if rest:
         words.append(f"of the whole schema: {', '.join(rest)}")
-    return words or ["the order of what is in the schema"]
+    return words or ["only the order, or an empty part, of the schema"]
+
+
+def as_written(value: Any) -> str:
+    """Return a JSON value as text: 1, 1.0 and true are one value in Python, and so are objects in another order.
+
+    Example:
+        >>> as_written({"const": 1}) == as_written({"const": True})
+        False
+    """
+    return json.dumps(value)
 
 
 def drift_of(listings: Mapping[int | str | None, ToolListing]) -> dict[str, list[str]]:
@@ -70,22 +81,28 @@ def _told_apart(forms: Mapping[int | str | None, ToolSpec | None]) -> Iterator[s
     having = [index for index, form in forms.items() if form is not None]
     lacking = [index for index, form in forms.items() if form is None]
     if lacking:
-        yield f"in {_tasks(having)}, not in {_tasks(lacking)}"
+        yield f"in {tasks_in_words(having)}, not in {tasks_in_words(lacking)}"
     first = forms[having[0]]
-    seen = [first]
+    seen = {_written(first)}
     for index in having[1:]:
         form = forms[index]
-        if form not in seen and first is not None and form is not None:
-            seen.append(form)
-            told = differences(first, form, _tasks([having[0]]), _tasks([index])) or ["the schema's order"]
-            yield f"from {_tasks([having[0]])} to {_tasks([index])}: {', '.join(told)}"
+        if first is not None and form is not None and _written(form) not in seen:
+            seen.add(_written(form))
+            told = differences(first, form, tasks_in_words([having[0]]), tasks_in_words([index]))
+            yield f"from {tasks_in_words([having[0]])} to {tasks_in_words([index])}: {', '.join(told)}"
+
+
+def _written(tool: ToolSpec | None) -> str:
+    return "" if tool is None else as_written([tool.description, tool.input_schema])
 
 
 def _tool(listing: ToolListing, name: str) -> ToolSpec | None:
     return next((tool for tool in listing.tools if tool.name == name), None)
 
 
-def _tasks(indices: list[int | str | None]) -> str:
+def tasks_in_words(indices: Iterable[int | str | None]) -> str:
+    """Name the tasks of listings; see `drift_of`."""
+    indices = list(indices)
     numbers = sorted(
         (index for index in indices if index is not None), key=lambda index: (isinstance(index, str), index)
     )
@@ -114,8 +131,10 @@ def _only(
 
 def _keywords(one: Any, other: Any) -> list[str]:
     """Return the keywords in which two schemas differ."""
-    if one == other:
+    if as_written(one) == as_written(other):
         return []
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return ["everything"]
-    return [str(key) for key in {**one, **other} if one.get(key, ...) != other.get(key, ...)]
+    shared = [key for key in one if key in other]
+    changed = {key for key in shared if as_written(one[key]) != as_written(other[key])}
+    return [str(key) for key in {**one, **other} if key in changed or key not in shared] or ["the order"]

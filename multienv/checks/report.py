@@ -6,10 +6,10 @@ Flow: `MultiEnvSpec.tools_report` → `make_report` → `ToolsReport`, which `ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multienv.checks.differences import drift_of, schema_differences
+from multienv.checks.differences import as_written, drift_of, schema_differences, tasks_in_words
 from multienv.checks.findings import quoted, sentence
 from multienv.checks.signatures import transformers_schema, why_renamed
 from multienv.checks.table import as_text
@@ -125,12 +125,15 @@ class ToolsReport:
         collisions: Names that several environments have.
         drift: Tools that differ between tasks, of the tasks known so far.
         renamed: Tools with another name in some trainer, the reserved ones among them.
+        looked_at: Of which tasks the tools are known, in words, by ORS environment that could be listed; nothing is
+            known of how the tools of other tasks differ.
     """
 
     rows: tuple[ToolRow, ...]
     collisions: tuple[Collision, ...]
     drift: tuple[Drift, ...]
     renamed: tuple[Renamed, ...]
+    looked_at: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Show tables."""
@@ -163,6 +166,7 @@ def make_report(
         collisions=tuple(_collisions(rows)),
         drift=tuple(_drift(listings)),
         renamed=tuple(_renamed(rows)),
+        looked_at={name: tasks_in_words(known) for name, known in listings.items() if known},
     )
 
 
@@ -212,16 +216,13 @@ def _collisions(rows: list[ToolRow]) -> Iterator[Collision]:
 
 def _told_apart(owners: list[ToolRow]) -> Iterator[str]:
     """Say how each further form of a tool differs from the first one."""
-    forms: list[tuple[ToolSpec, list[str]]] = []
+    forms: dict[str, tuple[ToolSpec, list[str]]] = {}
     for row in owners:
         spec = ToolSpec(row.tool, "", row.schema or {})
-        known = next((names for form, names in forms if form.input_schema == spec.input_schema), None)
-        if known is None:
-            forms.append((spec, [row.environment]))
-        else:
-            known.append(row.environment)
-    first, names = forms[0]
-    for form, others in forms[1:]:
+        _, names = forms.setdefault(as_written(spec.input_schema), (spec, []))
+        names.append(row.environment)
+    (first, names), *more = forms.values()
+    for form, others in more:
         told = schema_differences(first, form, ", ".join(names), ", ".join(others))
         yield f"{', '.join(names)} and {', '.join(others)}: {'; '.join(told)}"
 

@@ -6,7 +6,8 @@ Flow: `str(ToolsReport)` → `as_text`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from multienv.checks.findings import quoted
@@ -43,7 +44,8 @@ def as_text(report: ToolsReport) -> str:
                 (one.environment, quoted(one.tool), ". ".join(one.differences), _effects(one.effects))
                 for one in report.drift
             ),
-        ),
+        )
+        + _looked_at(report.looked_at),
         _table(
             "Renamed",
             ("environment", "tool", "why", "effects"),
@@ -51,6 +53,15 @@ def as_text(report: ToolsReport) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def _looked_at(tasks: Mapping[str, str]) -> str:
+    """Say of which tasks the tools are known, one line for the environments of which those of the same tasks are."""
+    owners: dict[str, list[str]] = {}
+    for name, words in tasks.items():
+        owners.setdefault(words, []).append(name)
+    lines = [f"known for {', '.join(names)}: {words}" for words, names in owners.items()]
+    return "".join(f"\n  {part}" for line in lines for part in textwrap.wrap(line, WIDTH - 2))
 
 
 def _cells(row: ToolRow) -> tuple[str, ...]:
