@@ -23,7 +23,7 @@ environments:
   swe:
     target: https://swe.example.org
     api_key: ${SWE_KEY}
-    secrets: {token: [${SWE_TOKEN}, [api.example.org]]}
+    secrets: {token: [$SWE_TOKEN, [api.example.org]]}
     indices: [0, 5]
     reward: {reduction: total, clip: [-1, 1]}
     limits: {max_sessions: 32}
@@ -43,7 +43,8 @@ trainer: {balance: rollouts}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "own_rewards.py").write_text(
-        "def brevity(completions, **_):\n    return [0.0 for _ in completions]\n\ndef first(rewards):\n    return rewards[0]\n"
+        "def brevity(completions, **_):\n    return [0.0 for _ in completions]\n\n"
+        "def first(rewards):\n    return rewards[0]\n"
     )
     (tmp_path / "own_environments.py").write_text(
         "from openreward.environments import Environment\n\nclass Mine(Environment):\n    pass\n"
@@ -76,7 +77,7 @@ def test_a_file_declares_what_the_same_values_declare_in_python(folder: Path) ->
     assert swe.secrets["token"][1] == ("api.example.org",)
     assert (swe.indices, swe.reward.clip, swe.limits.max_sessions) == ((0, 5), (-1.0, 1.0), 32)
     assert [function.__name__ for function in swe.reward_funcs] == ["brevity"]
-    assert run.spec.environments["mine"].__name__ == "Mine" or run.spec.environments["mine"].target.__name__ == "Mine"
+    assert run.spec.environments["mine"].__name__ == "Mine"
     assert run.spec.environments["seta"].target == "Eigent/SETA"
     assert run.presets == {"seta": "seta"}
     with run.mixture() as spec:
@@ -128,12 +129,13 @@ def test_a_variable_that_is_not_set_is_named_with_its_nearest_and_no_value(folde
         ("environments:\n  a:\n", ["line 2", "it is empty"]),
         ("environments:\n  a: Eigent/SETA\ntrainer: {balanc: tokens}\n", ["line 3", "'balanc'", "'balance'"]),
         ("environments:\n  a: Eigent/SETA\ncurriculum: adaptve\n", ["line 3", "'adaptve'", "'adaptive'"]),
-        ("environments:\n  a: Eigent/SETA\n  A: Eigent/SETA2\n", ["line 1", "'a' and 'A'"]),
+        ("environments:\n  a: Eigent/SETA\n  A: Eigent/SETA2\n", ["line 2", "'a' and 'A'"]),
         ("environments:\n  a: Eigent/SETA\n  b: Eigent/SETA\n", ["line 3", "both hold task 0"]),
         ("environments:\n  a: no_such_module:Mine\n", ["line 2", "'no_such_module' cannot be imported"]),
         ("environments:\n  a: own_environments:Mein\n", ["line 2", "no 'Mein'", "'Mine'"]),
         ("environments:\n  a: Eigent/SETA\nreward_funcs: [brevity]\n", ["line 3", "'brevity' names no function"]),
         ("environments: [a]\n", ["line 1", "environments"]),
+        ("environments:\n  a: {target: x/y, api_key: ${SWE_KEY}}\n", ["line 2", "'${NAME}' in quotes, or $NAME"]),
         ("[1]\n", ["the file says [1]"]),
         ("", ["the file says None"]),
     ],
@@ -154,7 +156,7 @@ def test_what_is_wrong_is_said_with_file_line_key_and_the_nearest_known_one(
     [
         ("grpo: {max_step: 3}", ["line 3", "'max_step'", "'max_steps'"]),
         ("grpo: {max_steps: many}", ["line 3", "max_steps='many'", "integer"]),
-        ("grpo: {num_generations: 1}", ["line 3", "refuses", "num_generations"]),
+        ("grpo: {num_generations: 1}", ["line 3", "refuses", "2 generations"]),
         ("grpo: {lr_scheduler_type: wavy}", ["line 3", "wavy"]),
     ],
 )

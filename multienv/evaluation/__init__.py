@@ -2,3 +2,7 @@
 
 Flow: `MultiEnvSpec` and a policy → `evaluate` → a record → `pass@k`, and what two records say of each other.
 """
+
+from multienv.evaluation.declaration import EvalSpec
+
+__all__ = ["EvalSpec"]
