@@ -355,6 +355,12 @@ def test_a_pattern_finds_only_files_that_are_there_whatever_it_is(files: list[tu
     assert {path for path, _ in tree.under("/")} == set(tree.files)
 
 
+def test_a_path_of_any_length_is_answered_at_once() -> None:
+    tree = FileTree("/app", {})
+    for command in ("mkdir -p", "cat", "rm -rf", "ls", "grep -r a", "echo a >"):
+        assert run(f"{command} {'a/' * 50_000}b", tree).endswith("a/...: File name too long\nexit code 1")
+
+
 def test_a_tree_is_full_before_it_costs_anyone_memory() -> None:
     tree = FileTree("/app", {})
     assert run(f"echo {'a' * 9_000} > x", tree) == "exit code 0"
