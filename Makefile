@@ -5,7 +5,7 @@ export OMP_NUM_THREADS = 1
 export TOKENIZERS_PARALLELISM = false
 export OPENREWARD_DISABLE_UPDATE_CHECK = 1
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo example test lint docs bench clean
 
 setup: .venv/.ready
 
@@ -17,14 +17,21 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/multienv demo $(ARGS)
 
+example: setup
+	$(BIN)/multienv train examples/three_catalogues.yaml --offline
+	$(BIN)/multienv report three-catalogues
+
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	$(BIN)/python benchmarks/run_all.py $(ARGS)

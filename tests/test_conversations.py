@@ -12,10 +12,10 @@ from openreward.environments import Environment, TextBlock, ToolOutput, tool
 from openreward.environments.types import Message, ToolResultBlock
 
 from multienv import EnvSpec, EpisodeStatus, MultiEnvSpec
+from multienv.router.conversations import with_conversation
 from multienv.router.play import FAILED_PROMPT
 from multienv.sessions.blocks import parse_messages
 from multienv.training.async_loop import ConcurrentRolloutLoop
-from multienv.training.offers import with_conversation
 from tests.support.environments import Base, EchoEnvironment, EchoParams, TalkEnvironment, output
 from tests.support.fake_vllm import DrivenLoop, FakeVLLM, loop_options
 from tests.support.kinds import OURS, PLAIN, Watch, assert_closed, log_of, trained

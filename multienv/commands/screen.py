@@ -6,7 +6,7 @@ Flow: every command → `working`, `progress` → standard error, so that standa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,24 @@ def progress() -> Progress:
         disable=not console.is_terminal,
         transient=True,
     )
+
+
+@contextmanager
+def counted() -> Iterator[Callable[[str, int, int], None]]:
+    """Show on a terminal how far several things are, one after the other.
+
+    Yields:
+        What is to be called with the thing, how much of it is done, and how much there is to do.
+    """
+    with progress() as shown:
+        bars: dict[str, Any] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = shown.add_task(what, total=total)
+            shown.update(bars[what], completed=done)
+
+        yield on_progress
 
 
 def print_json(document: Any) -> None:

@@ -67,6 +67,13 @@ class EnvironmentAdapter:
         key = self._task_key(row)
         self._ahead = key, session_loop().submit(self._reset(key, self._route.open(key)))
 
+    async def _reset_here(self, row: JSONObject) -> Content:
+        """Do what `reset` does, awaited on any event loop."""
+        self._start_reset(row)
+        assert self._ahead is not None  # noqa: S101 - set by the line above
+        (_, future), self._ahead = self._ahead, None
+        return await asyncio.wrap_future(future)
+
     async def _reset(self, key: TaskKey, opening: Coroutine[Any, Any, RoutedSession]) -> Content:
         try:
             await self._stop_resetting()

@@ -143,6 +143,18 @@ class Play:
             raise self._refuse(tool.spec.name, restored, complaint)
         return await self._run(self.session, tool.spec.name, restored)
 
+    def refuse(self, name: str, detail: str) -> ToolCallError:
+        """Record a call that cannot even be read, as the policy's own mistake; return the error that tells it.
+
+        Args:
+            name: The tool it named.
+            detail: What is wrong with the call.
+        """
+        if self.recorder.is_over:
+            self.recorder.num_late_calls += 1
+            return ToolCallError(self._over_text())
+        return self._refuse(name, {}, detail)
+
     async def _run(
         self, session: RoutedSession, tool: str, arguments: JSONObject, *, is_terminal: bool = False
     ) -> Content:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from multienv.errors import AuthenticationError
-from multienv.specs import EnvSpec, TargetKind
+from multienv.specs import EnvSpec, ForeignSpec, TargetKind
 
 KEY_VARIABLE = "OPENREWARD_API_KEY"
 _PLATFORM = "openreward.ai"
@@ -124,3 +124,12 @@ def secret_values(spec: EnvSpec, key: str | None) -> frozenset[str]:
     """Return what must never be shown: the key, and the values of the secrets and of the environment variables."""
     overrides = (value.get_secret_value() for value in (spec.env_overrides or {}).values())
     return frozenset(value for value in (key, *plain_secrets(spec).values(), *overrides) if value)
+
+
+def secrets_of(environments: Mapping[str, EnvSpec | ForeignSpec]) -> frozenset[str]:
+    """Return the keys and secrets of a mixture, which nothing may show."""
+    values = {os.environ.get(KEY_VARIABLE, "").strip()}
+    for spec in environments.values():
+        if isinstance(spec, EnvSpec):
+            values |= secret_values(spec, None if spec.api_key is None else spec.api_key.get_secret_value())
+    return frozenset(filter(None, values))

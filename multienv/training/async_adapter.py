@@ -63,10 +63,7 @@ class AsyncAdapter(EnvironmentAdapter):
         row, self._row = self._row, None
         if row is None:
             raise OrderError("a rollout began before reset()", environment=self.environment)
-        self._start_reset(row)
-        assert self._ahead is not None  # noqa: S101 - set by the line above
-        (_, future), self._ahead = self._ahead, None
-        return await asyncio.wrap_future(future)
+        return await self._reset_here(row)
 
     async def _close_session(self) -> None:
         if self._play.session is not None:

@@ -18,12 +18,12 @@ from typing import Any
 
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
+from multienv.router.conversations import with_conversation
 from multienv.router.grading import last_plain_message
 from multienv.router.presentation import text_of
 from multienv.router.rollout_tools import RolloutTools, ShownCall
 from multienv.sessions import session_loop
 from multienv.training.async_adapter import AsyncAdapter, AsyncFactory
-from multienv.training.offers import with_conversation
 from multienv.types import Column
 
 _NO_LIMIT = 1_000_000

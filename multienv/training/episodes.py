@@ -6,7 +6,6 @@ Flow: `MultiEnvGRPOTrainer` → `KeepsEpisodes` → `GRPOTrainer`; then `reporti
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +20,8 @@ from multienv.rewards import is_success as rule_is_success
 from multienv.router import EnvironmentAdapter, ForeignAdapter
 from multienv.router.grading import ends_with_call, note_cutoffs
 from multienv.sessions.breaker import Circuit
-from multienv.sessions.keys import KEY_VARIABLE, secret_values
-from multienv.specs import EnvSpec, ForeignSpec
+from multienv.sessions.keys import secrets_of
+from multienv.specs import EnvSpec
 from multienv.training.metrics import STATUSES, Figures, environment_metrics, is_success
 from multienv.types import Column, Episode, EpisodeStatus, JSONObject
 
@@ -237,15 +236,6 @@ def own_reward(environment: str, columns: Sequence[str], rewards: Sequence[float
         if column.startswith(f"{environment}/") and not math.isnan(reward)
     ]
     return math.fsum(own) if own else None
-
-
-def secrets_of(environments: Mapping[str, EnvSpec | ForeignSpec]) -> frozenset[str]:
-    """Return the keys and secrets of a mixture, which nothing may show."""
-    values = {os.environ.get(KEY_VARIABLE, "").strip()}
-    for spec in environments.values():
-        if isinstance(spec, EnvSpec):
-            values |= secret_values(spec, None if spec.api_key is None else spec.api_key.get_secret_value())
-    return frozenset(filter(None, values))
 
 
 def _total(rewards: Iterable[float], weights: Iterable[float]) -> float:

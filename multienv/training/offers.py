@@ -8,13 +8,12 @@ Flow: `trainer` applies an `Offers` around one batch; TRL reads `_env_tools` and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from multienv.errors import SpecError
 from multienv.router import EnvironmentAdapter
 from multienv.router.rollout_tools import RolloutTools
-from multienv.types import Column, JSONObject
 
 RowKey = tuple[str, int]
 """Name of the environment, and the identity of the toolbox: rows with the same tools share a key."""
@@ -78,36 +77,3 @@ def callable_tools(trainer: Any) -> list[Mapping[str, Any]]:
         else:
             tables.append(own)
     return tables
-
-
-def with_conversation(row: Mapping[str, Any], conversation: Sequence[JSONObject]) -> dict[str, Any]:
-    r"""Return a row whose prompt holds an environment's conversation, but for its last content, which `reset` returns.
-
-    Args:
-        row: A row of the dataset; its own messages come first, system messages become one.
-        conversation: Chat messages; empty where the environment has none.
-
-    Example:
-        >>> row = {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}]}
-        >>> conversation = [{"role": "system", "content": "You sell."}, {"role": "user", "content": "Hi"}]
-        >>> with_conversation(row, conversation)["prompt"]
-        [{'role': 'system', 'content': 'Be brief.\n\nYou sell.'}, {'role': 'user', 'content': ''}]
-    """
-    if not conversation:
-        return dict(row)
-    own = [message for message in row[Column.PROMPT] if message["content"]]
-    first, *rest = [*conversation[:-1], {**conversation[-1], "content": ""}]
-    is_joined = bool(own) and own[0]["role"] == first["role"] == "system"
-    if is_joined and (rest or len(own) == 1):
-        messages = [{**first, "content": _joined(own[0]["content"], first["content"])}, *own[1:], *rest]
-    else:
-        messages = [*own, first, *rest]
-    return {**row, Column.PROMPT.value: messages}
-
-
-def _joined(content: Any, other: Any) -> Any:
-    """Return the contents of two messages as one: a text, or content blocks where either has blocks."""
-    if isinstance(content, str) and isinstance(other, str):
-        return f"{content}\n\n{other}"
-    blocks = [[{"type": "text", "text": part}] if isinstance(part, str) else part for part in (content, other)]
-    return [*blocks[0], {"type": "text", "text": "\n\n"}, *blocks[1]]

@@ -20,11 +20,12 @@ from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec
 from multienv.rewards import Balance, RunningScale, Weighing, check_applied_once, check_balance, several_functions
 from multienv.router import EnvironmentAdapter, grade_last_messages
+from multienv.router.conversations import with_conversation
 from multienv.training.advantages import KeepScale, WeighedAdvantages
 from multienv.training.beside import check_beside
 from multienv.training.curriculum import FollowsCurriculum
 from multienv.training.episodes import KeepsEpisodes
-from multienv.training.offers import callable_tools, offer_own_tools, with_conversation, withdraw
+from multienv.training.offers import callable_tools, offer_own_tools, withdraw
 from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
