@@ -8,14 +8,25 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.catalogue import Catalogue, MixtureTasks
-from multienv.checks import Finding, Mixture, ToolsReport, make_report, run_checks
+from multienv.checks import (
+    Finding,
+    Mixture,
+    Survey,
+    ToolsReport,
+    gravest_first,
+    make_report,
+    run_checks,
+    tasks_finding,
+)
 from multienv.curriculum import repeated_rows
-from multienv.errors import ServerError, SpecError
+from multienv.errors import MultiEnvError, ServerError, SpecError
 from multienv.live import LiveMixture
 from multienv.manifest import ManifestChanges
 from multienv.pinning import Pins
@@ -340,8 +351,21 @@ class MultiEnvSpec:
         Returns:
             The findings, errors first.
         """
+        return list(self.survey(args).findings)
+
+    def survey(self, args: Any = None, *, num_prompts: int = 1, max_model_tokens: int | None = None) -> Survey:
+        """Look at every environment, and say what could go wrong; see `check`.
+
+        Args:
+            args: The trainer's configuration, or None.
+            num_prompts: Tasks of each environment that a session is opened for, to see their prompts.
+            max_model_tokens: Most tokens of a prompt and its completion together; None for no judgement of that.
+
+        Returns:
+            What each environment answered, and the findings.
+        """
         live = self.live
-        return run_checks(
+        found = run_checks(
             Mixture(
                 self._specs,
                 live.clients,
@@ -352,8 +376,27 @@ class MultiEnvSpec:
                 max_sessions=self._max_sessions,
                 curriculum=self.curriculum,
                 repeats_rows=self.has_declared_mixture,
-            )
+                system_prompt=self._system_prompt,
+                max_model_tokens=max_model_tokens,
+            ),
+            num_prompts,
         )
+        return replace(found, findings=tuple(gravest_first([*found.findings, *self._pinning_findings(found)])))
+
+    def _pinning_findings(self, found: Survey) -> list[Finding]:
+        """Say what of the declared tasks can be known only by reading them: manifests, and tasks excluded by a name."""
+        is_pinned = self._pins is not None or any(
+            isinstance(entry, str) for look in found.looks for entry in look.spec.exclude
+        )
+        if not is_pinned or any(look.failure is not None or look.tasks_failure is not None for look in found.looks):
+            return []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                self._tasks()
+            except MultiEnvError as error:
+                return [tasks_finding(error)]
+        return [tasks_finding(warning.message) for warning in told if issubclass(warning.category, UserWarning)]
 
     def tools_report(self) -> ToolsReport:
         """Set every tool of every environment side by side: its name in each trainer, what clashes, what changes.

@@ -3,10 +3,11 @@
 Flow: `MultiEnvSpec.check` and `MultiEnvSpec.tools_report` → here; nothing here changes what a run does.
 """
 
-from multienv.checks.findings import Code, Finding, Severity
-from multienv.checks.looks import Mixture
+from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.fit import prompt_lengths
+from multienv.checks.looks import Look, Mixture, Visit
 from multienv.checks.report import Collision, Drift, Effects, Renamed, ToolRow, ToolsReport, make_report
-from multienv.checks.run import run_checks
+from multienv.checks.run import Survey, run_checks, tasks_finding
 
 __all__ = [
     "Code",
@@ -14,11 +15,17 @@ __all__ = [
     "Drift",
     "Effects",
     "Finding",
+    "Look",
     "Mixture",
     "Renamed",
     "Severity",
+    "Survey",
     "ToolRow",
     "ToolsReport",
+    "Visit",
+    "gravest_first",
     "make_report",
+    "prompt_lengths",
     "run_checks",
+    "tasks_finding",
 ]

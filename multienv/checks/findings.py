@@ -65,6 +65,9 @@ class Code(StrEnum):
     CURRICULUM_NEEDS_TRAINER = "curriculum-needs-trainer"
     SAMPLING_CAPPED = "sampling-capped"
     SELDOM_SAMPLED = "seldom-sampled"
+    PROMPT_TOO_LONG = "prompt-too-long"
+    COMPLETION_MAY_NOT_FIT = "completion-may-not-fit"
+    MANIFEST_DIFFERS = "manifest-differs"
     REWARD_WEIGHT_IDLE = "reward-weight-idle"
     NO_REWARD = "no-reward"
 

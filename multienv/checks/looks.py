@@ -6,6 +6,7 @@ Flow: `run.run_checks` → `look_at` → one `Look` per ORS environment → the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ class Mixture:
         curriculum: Which environment is trained on how often.
         repeats_rows: True where a task can be several rows of the training dataset.
         outlines: What is known of the tasks of the ORS environments that could be asked.
+        system_prompt: System message of environments without one of their own.
+        max_model_tokens: Most tokens of a prompt and its completion together; None where nobody says.
     """
 
     specs: Mapping[str, EnvSpec | ForeignSpec]
@@ -49,6 +52,8 @@ class Mixture:
     curriculum: CurriculumSpec = _CURRICULUM
     repeats_rows: bool = False
     outlines: Mapping[str, Outline] = field(default_factory=dict)
+    system_prompt: str | None = None
+    max_model_tokens: int | None = None
 
     @property
     def num_rows(self) -> dict[str, int]:
@@ -66,6 +71,23 @@ class Mixture:
     def knows_policy(self) -> bool:
         """True once `present_to` was called."""
         return self.presentation.processing_class is not None or bool(self.presentation.reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What one session said.
+
+    Attributes:
+        index: The task it was opened for.
+        prompt: The task's prompt, as a conversation where it has one.
+        listing: The tools of the task.
+        open_s: Seconds until its prompt was there.
+    """
+
+    index: int
+    prompt: Prompt
+    listing: ToolListing
+    open_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,8 @@ class Look:
         session_failure: Why there was none, or None.
         required_secrets: Names of the secrets a session needs.
         secrets_failure: Why these are not known, or None.
+        splits: Its splits with their numbers of tasks; empty where it could not say.
+        visits: What the sessions that were opened said, the first of them `index`'s.
     """
 
     name: str
@@ -103,6 +127,8 @@ class Look:
     session_failure: Exception | None = None
     required_secrets: tuple[str, ...] = ()
     secrets_failure: Exception | None = None
+    splits: Mapping[str, int] = field(default_factory=dict)
+    visits: tuple[Visit, ...] = ()
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -128,13 +154,17 @@ class Look:
         return Finding(severity, self.name, code, message, fix)
 
 
-def look_at(clients: Mapping[str, EnvironmentClient]) -> list[Look]:
+def look_at(clients: Mapping[str, EnvironmentClient], num_visits: int = 1) -> list[Look]:
     """Look at every environment, all at once. What fails is in the look; nothing is raised.
 
     Each is asked for its tools, its splits, its first declared task and its secrets, and one session is opened for that
     task, and closed. There is no session where the server holds no such task.
+
+    Args:
+        clients: The environments.
+        num_visits: Tasks of each that a session is opened for, evenly over those that are chosen.
     """
-    looking = [_start(client) for client in clients.values()]
+    looking = [_start(client, num_visits) for client in clients.values()]
     return session_loop().run(_all(looking)) if looking else []
 
 
@@ -142,17 +172,19 @@ async def _all(looking: list[Coroutine[Any, Any, Look]]) -> list[Look]:
     return list(await asyncio.gather(*looking))
 
 
-def _start(client: EnvironmentClient) -> Coroutine[Any, Any, Look]:
+def _start(client: EnvironmentClient, num_visits: int) -> Coroutine[Any, Any, Look]:
     """Return the coroutine that looks; what must be done on the caller's thread is done here."""
     index = client.spec.first_choice.first
     try:
         opening: Coroutine[Any, Any, LiveSession] | Exception = client.open(index)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
         opening = error
-    return _look(client, index, opening)
+    return _look(client, index, opening, num_visits)
 
 
-async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, Any, LiveSession] | Exception) -> Look:
+async def _look(
+    client: EnvironmentClient, index: int, opening: Coroutine[Any, Any, LiveSession] | Exception, num_visits: int
+) -> Look:
     look = Look(client.name, client.spec, client.takes_messages, index=index)
     if isinstance(opening, Exception):
         return replace(look, failure=opening)
@@ -181,15 +213,33 @@ async def _look(client: EnvironmentClient, index: int, opening: Coroutine[Any, A
             look = replace(look, held_out_failure=held_out)
         else:
             look = replace(look, held_out=held_out)
-    visit = await _attempt(_visit(opening, shared))
-    if isinstance(visit, Exception):
-        look = replace(look, session_failure=visit)
+    splits = await _attempt(client.fetch_splits())
+    more = [] if isinstance(outline, Exception) else _spread(client, outline.num_rows, num_visits)
+    visits = await asyncio.gather(
+        _attempt(_visit(index, opening, shared)),
+        *(_attempt(_visit(another, client.open(another), shared)) for another in more if another != index),
+    )
+    first = visits[0]
+    look = replace(
+        look,
+        splits={} if isinstance(splits, Exception) else splits,
+        visits=tuple(visit for visit in visits if isinstance(visit, Visit)),
+    )
+    if isinstance(first, Exception):
+        look = replace(look, session_failure=first)
     else:
-        listing, prompt = visit
-        look = replace(look, prompt=prompt)
-        if listing is not None:
-            listings[index] = listing
+        look = replace(look, prompt=first.prompt)
+        if first.listing is not shared:
+            listings[index] = first.listing
     return replace(look, listings=listings)
+
+
+def _spread(client: EnvironmentClient, num_rows: int, num_visits: int) -> list[int]:
+    """Return indices of chosen tasks, evenly over all of them."""
+    choice = client.spec.first_choice
+    chosen = sorted(set(range(num_rows) if choice.indices is None else choice.indices) - choice.excluded_indices)
+    most = min(num_visits, len(chosen))
+    return [chosen[place * (len(chosen) - 1) // max(1, most - 1)] for place in range(most)] if most > 1 else []
 
 
 async def _attempt(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
@@ -199,12 +249,14 @@ async def _attempt(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
         return error
 
 
-async def _visit(opening: Coroutine[Any, Any, LiveSession], shared: ToolListing) -> tuple[ToolListing | None, Prompt]:
+async def _visit(index: int, opening: Coroutine[Any, Any, LiveSession], shared: ToolListing) -> Visit:
     """Open the session, read what its task says, and close it."""
+    started = time.monotonic()
     live = await opening
+    took_s = time.monotonic() - started
     try:
         if (live.listing or shared).has_messages:
             await live.fetch_prompt(as_messages=True)
-        return live.listing, live.prompt
+        return Visit(index, live.prompt, live.listing or shared, took_s)
     finally:
         await live.close()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from multienv.checks.batches import check_evaluation_limits, check_rows, check_session_limits
-from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.findings import Code, Finding, Severity, advised, gravest_first
+from multienv.checks.fit import check_fit
 from multienv.checks.foreign import check_foreign, check_foreign_tools
 from multienv.checks.looks import Look, Mixture, look_at
 from multienv.checks.metadata import check_metadata
@@ -25,6 +26,7 @@ from multienv.checks.signatures import check_names, check_signatures
 from multienv.checks.templates import check_template
 from multienv.checks.tokens import check_policy, check_special_tokens
 from multienv.checks.tools import check_schemas, check_tasks_tools, check_terminal_tool
+from multienv.errors import MultiEnvError
 
 EnvironmentCheck: TypeAlias = Callable[[Look, Mixture], Iterable[Finding]]
 """Judges what one ORS environment answered."""
@@ -45,6 +47,7 @@ ENVIRONMENT_CHECKS: Final[tuple[EnvironmentCheck, ...]] = (
     check_special_tokens,
     check_prompt,
     check_template,
+    check_fit,
 )
 """Made for each environment that could be reached."""
 
@@ -69,25 +72,43 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
 """Made once."""
 
 
-def run_checks(mixture: Mixture) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found of a mixture before a run.
+
+    Attributes:
+        looks: What each ORS environment answered.
+        findings: What could go wrong, gravest first.
+        mixture: What was looked at.
+    """
+
+    looks: tuple[Look, ...]
+    findings: tuple[Finding, ...]
+    mixture: Mixture
+
+
+def run_checks(mixture: Mixture, num_visits: int = 1) -> Survey:
     """Make every check.
 
     Args:
         mixture: What is checked.
+        num_visits: Tasks of each environment that a session is opened for.
 
     Returns:
-        The findings, gravest first. Whatever goes wrong is one of them; nothing is raised.
+        What was found. Whatever goes wrong is a finding; nothing is raised.
     """
-    return gravest_first(_findings(mixture))
-
-
-def _findings(mixture: Mixture) -> Iterator[Finding]:
     looks: list[Look] = []
+    failed: list[Finding] = []
     try:
-        looks = look_at(mixture.clients)
+        looks = look_at(mixture.clients, num_visits)
         mixture = replace(mixture, outlines={look.name: look.outline for look in looks if look.outline is not None})
     except Exception as error:  # noqa: BLE001 - see `_contained`
-        yield _failed("look_at", None, error)
+        failed.append(_failed("look_at", None, error))
+    findings = gravest_first([*failed, *_findings(mixture, looks)])
+    return Survey(tuple(looks), tuple(findings), mixture)
+
+
+def _findings(mixture: Mixture, looks: Iterable[Look]) -> Iterator[Finding]:
     for check in MIXTURE_CHECKS:
         yield from _contained(check.__name__, None, functools.partial(check, mixture))
     for look in looks:
@@ -97,6 +118,18 @@ def _findings(mixture: Mixture) -> Iterator[Finding]:
         for environment_check in ENVIRONMENT_CHECKS:
             make = functools.partial(environment_check, look, mixture)
             yield from _contained(environment_check.__name__, look.name, make)
+
+
+def tasks_finding(told: Exception | str) -> Finding:
+    """Return the finding about tasks that can be known only by reading them: a manifest's, or excluded by a name.
+
+    Args:
+        told: The error that reading them ended in, or the warning that it came with.
+    """
+    if isinstance(told, MultiEnvError):
+        message, fix = advised(told, "Correct the manifest, or the declaration.")
+        return Finding(Severity.ERROR, told.environment, Code.MANIFEST_DIFFERS, message, fix)
+    return Finding(Severity.WARNING, None, Code.MANIFEST_DIFFERS, str(told), "Write a new manifest if that is meant.")
 
 
 def _contained(check: str, environment: str | None, make: Callable[[], Iterable[Finding]]) -> list[Finding]:

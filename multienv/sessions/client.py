@@ -175,6 +175,21 @@ class EnvironmentClient:
                 raise
             raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
 
+    async def fetch_splits(self, most: int = 8) -> dict[str, int]:
+        """Fetch the splits with their numbers of tasks.
+
+        Args:
+            most: Most splits that are asked for their number.
+
+        Raises:
+            ServerError: The server cannot be reached, or answers wrongly or not in time.
+        """
+
+        async def read(catalogue: Catalogue, _: TaskChoice) -> dict[str, int]:
+            return {split: await catalogue.num_tasks(split) for split in list(await catalogue.list_splits())[:most]}
+
+        return await self._in_time(self._read_catalogue(await self._connected(), read, self.spec.first_choice))
+
     async def fetch_shared_tools(self) -> ToolListing:
         """Fetch the tools that all tasks share; no session is opened.
 
