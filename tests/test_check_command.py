@@ -207,3 +207,15 @@ def test_opening_more_sessions_never_takes_less(
     assert 0 <= seconds[0] <= seconds[1]
     assert seconds[1] >= open_s
     assert seconds[0] <= num * open_s + (0 if rate is None else num * processes / rate) + 1e-9
+
+
+def test_a_sampling_weight_that_nothing_reads_is_found(
+    echo_server: ORSServer, climb_server: ORSServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = {"echo": EnvSpec(echo_server.url, sampling_weight=2.0), "climb": climb_server.url}
+    with MultiEnvSpec(targets, curriculum="proportional") as spec:
+        _, document = checked(spec, args_of(tmp_path), capsys)
+    with MultiEnvSpec(targets, curriculum="adaptive") as spec:
+        _, acting = checked(spec, args_of(tmp_path), capsys)
+    assert codes(document)["sampling-weight-idle"] == 1
+    assert codes(acting)["sampling-weight-idle"] == 0

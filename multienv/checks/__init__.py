@@ -3,13 +3,14 @@
 Flow: `MultiEnvSpec.check` and `MultiEnvSpec.tools_report` → here; nothing here changes what a run does.
 """
 
-from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.findings import OF_PLAIN_TRAINERS, Code, Finding, Severity, gravest_first
 from multienv.checks.fit import prompt_lengths
 from multienv.checks.looks import Look, Mixture, Visit
 from multienv.checks.report import Collision, Drift, Effects, Renamed, ToolRow, ToolsReport, make_report
 from multienv.checks.run import Survey, run_checks, tasks_finding
 
 __all__ = [
+    "OF_PLAIN_TRAINERS",
     "Code",
     "Collision",
     "Drift",

@@ -64,6 +64,7 @@ class Code(StrEnum):
     SESSION_LIMIT = "session-limit"
     CURRICULUM_NEEDS_TRAINER = "curriculum-needs-trainer"
     SAMPLING_CAPPED = "sampling-capped"
+    SAMPLING_WEIGHT_IDLE = "sampling-weight-idle"
     SELDOM_SAMPLED = "seldom-sampled"
     PROMPT_TOO_LONG = "prompt-too-long"
     COMPLETION_MAY_NOT_FIT = "completion-may-not-fit"
@@ -71,6 +72,20 @@ class Code(StrEnum):
     REWARD_WEIGHT_IDLE = "reward-weight-idle"
     NO_REWARD = "no-reward"
 
+
+OF_PLAIN_TRAINERS: Final = frozenset(
+    {
+        Code.TOO_FEW_ROWS,
+        Code.SESSION_LIMIT,
+        Code.CURRICULUM_NEEDS_TRAINER,
+        Code.REWARD_WEIGHT_IDLE,
+        Code.SIGNATURE_LOSSY,
+        Code.TOOL_RENAMED,
+        Code.PARAMETER_RENAMED,
+        Code.CONVERSATION_FLATTENED,
+    }
+)
+"""What is said of TRL's own trainers only, and does not concern a run with `MultiEnvGRPOTrainer`."""
 
 _GRAVEST_FIRST: Final = tuple(Severity)
 

@@ -19,7 +19,7 @@ from multienv.checks.metadata import check_metadata
 from multienv.checks.needed_secrets import check_secrets
 from multienv.checks.prompts import check_prompt
 from multienv.checks.rewards import check_reward_sources, check_weights
-from multienv.checks.sampling import check_curriculum, check_parts, check_shares
+from multienv.checks.sampling import check_curriculum, check_parts, check_sampling_weights, check_shares
 from multienv.checks.servers import check_server, check_session, check_tasks, check_what_is_offered
 from multienv.checks.settings import check_columns, check_tool_limits, check_trainer, check_version
 from multienv.checks.signatures import check_names, check_signatures
@@ -60,6 +60,7 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
     check_session_limits,
     check_evaluation_limits,
     check_curriculum,
+    check_sampling_weights,
     check_parts,
     check_shares,
     check_weights,

@@ -32,6 +32,29 @@ def check_curriculum(mixture: Mixture) -> Iterator[Finding]:
         )
 
 
+def check_sampling_weights(mixture: Mixture) -> Iterator[Finding]:
+    """Say which sampling weights nothing reads, for the mixture has its weights from elsewhere."""
+    spec = mixture.curriculum
+    declared = [name for name, own in mixture.specs.items() if own.sampling_weight is not None]
+    if spec.schedule is not None:
+        source = "the schedule"
+    elif spec.stages and all(stage.weights for stage in spec.stages):
+        source = "the stages"
+    elif spec.mixture != "weights":
+        source = f"the mixture {spec.mixture!r}"
+    else:
+        return
+    if declared:
+        yield Finding(
+            Severity.WARNING,
+            None,
+            Code.SAMPLING_WEIGHT_IDLE,
+            f"sampling_weight of {', '.join(declared)} has no effect: {source} says how often environments are "
+            "trained on.",
+            "Leave it out, or leave the curriculum's weights out.",
+        )
+
+
 def check_parts(mixture: Mixture) -> Iterator[Finding]:
     """Say which parts of the curriculum have nothing to train on, or wait for what is not trained on."""
     if mixture.num_rows.keys() != mixture.specs.keys():

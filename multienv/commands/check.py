@@ -5,14 +5,14 @@ Flow: `cli.check` → `run_check` → `MultiEnvSpec.survey` → tables or JSON, 
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from multienv.checks import Look, Severity, Survey, prompt_lengths
+from multienv.checks import OF_PLAIN_TRAINERS, Look, Severity, Survey, prompt_lengths
 from multienv.commands.rendering import chat_template_of
 from multienv.commands.screen import print_json, working
 from multienv.specs import ForeignSpec
@@ -35,7 +35,7 @@ def run_check(
     console: Console,
     is_json: bool = False,
 ) -> int:
-    """Ask every environment, and show what it answered and what could go wrong.
+    """Ask every environment, and show what it answered and what could go wrong with `MultiEnvGRPOTrainer`.
 
     Args:
         spec: The mixture.
@@ -54,6 +54,8 @@ def run_check(
         spec.present_to(processing_class, chat_template=template, has_conversations=True)
     with working("asking every environment"):
         survey = spec.survey(args, num_prompts=num_prompts, max_model_tokens=max_model_tokens)
+        concerned = tuple(finding for finding in survey.findings if finding.code not in OF_PLAIN_TRAINERS)
+        survey = replace(survey, findings=concerned)
         collisions = _collisions(spec)
     rows = {look.name: _row(look, survey) for look in survey.looks}
     if is_json:

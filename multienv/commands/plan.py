@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from multienv.checks import Severity, Survey
+from multienv.checks import OF_PLAIN_TRAINERS, Severity, Survey
 from multienv.commands.screen import print_json, working
 from multienv.curriculum import Batch, Curriculum, Entry
 from multienv.errors import MultiEnvError, SpecError
@@ -167,7 +167,7 @@ def make_plan(
     problems = [
         f"{finding.environment or 'the mixture'}: {finding.message}"
         for finding in survey.findings
-        if finding.severity is Severity.ERROR
+        if finding.severity is Severity.ERROR and finding.code not in OF_PLAIN_TRAINERS
     ]
     batches: list[Batch] = []
     if rollouts % args.num_generations:
@@ -313,8 +313,6 @@ def _share(  # noqa: PLR0913, PLR0917 - the figures of one row
 
 
 def _with_gradient(share: Share, gradient: float | None) -> Share:
-    from dataclasses import replace  # noqa: PLC0415 - one line of use
-
     return replace(share, gradient_share=gradient)
 
 
