@@ -1,8 +1,9 @@
-"""For those who write environments or train on them: a server that fails on demand, and the ORS contract as a function.
+"""For those who write environments or train on them: a server that fails on demand, the ORS contract as a function, and
+offline replicas of real environments.
 
 Importing this package imports nothing heavy; a name is loaded when it is first read.
 
-Flow: tests, the user's own included → `FaultServer`, `check_environment`.
+Flow: tests, the user's own included → `FaultServer`, `check_environment`, `replica`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multienv.testing.check import check_environment
     from multienv.testing.faults import Fault, FaultKind, Phase
+    from multienv.testing.replicas import replica
     from multienv.testing.report import Check, Finding, Report
     from multienv.testing.server import FaultServer
     from multienv.testing.small import Dialect, ToolRun
@@ -28,6 +30,7 @@ __all__ = [
     "Report",
     "ToolRun",
     "check_environment",
+    "replica",
 ]
 
 _HOMES = {
@@ -41,6 +44,7 @@ _HOMES = {
     "Report": "multienv.testing.report",
     "ToolRun": "multienv.testing.small",
     "check_environment": "multienv.testing.check",
+    "replica": "multienv.testing.replicas",
 }
 
 
