@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Schedule,
         Stage,
         TaskRules,
+        preset,
     )
     from multienv.training import MultiEnvGRPOTrainer
     from multienv.types import Adapter, Episode, EpisodeStatus, Step, ToolCallError
@@ -52,6 +53,7 @@ __all__ = [
     "ToolsReport",
     "discounted",
     "errors",
+    "preset",
 ]
 
 _HOMES = {
@@ -75,6 +77,7 @@ _HOMES = {
     "ToolCallError": "multienv.types",
     "ToolsReport": "multienv.checks",
     "discounted": "multienv.rewards",
+    "preset": "multienv.specs",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -32,6 +32,7 @@ def test_the_public_names_are_these() -> None:
         "ToolsReport",
         "discounted",
         "errors",
+        "preset",
     ]
     for name in multienv.__all__:
         assert getattr(multienv, name) is not None

@@ -9,16 +9,19 @@ from multienv.specs.environment import EnvSpec, RewardFunction, Secret
 from multienv.specs.foreign import ForeignSpec
 from multienv.specs.limits import Limits
 from multienv.specs.mixture import TaskSet, check_disjoint, check_held_out, declare
+from multienv.specs.presets import PRESETS, Preset, preset
 from multienv.specs.reward import Reduction, RewardSpec
 from multienv.specs.target import TargetKind, server_identity
 from multienv.specs.task_rules import TaskRules
 
 __all__ = [
+    "PRESETS",
     "Adaptive",
     "CurriculumSpec",
     "EnvSpec",
     "ForeignSpec",
     "Limits",
+    "Preset",
     "Reduction",
     "RewardFunction",
     "RewardSpec",
@@ -37,5 +40,6 @@ __all__ = [
     "declare_curriculum",
     "is_excluded",
     "left_over",
+    "preset",
     "server_identity",
 ]

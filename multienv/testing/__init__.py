@@ -1,5 +1,4 @@
-"""For those who write environments or train on them: a server that fails on demand, the ORS contract as a function, and
-offline replicas of real environments.
+"""For those who write environments or train on them: a server that fails on demand, the ORS contract, offline replicas.
 
 Importing this package imports nothing heavy; a name is loaded when it is first read.
 

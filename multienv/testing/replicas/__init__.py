@@ -70,7 +70,7 @@ def solution(preset_name: str, task_spec: JSONObject) -> list[tuple[str, dict[st
 
 
 def _check(preset_name: str) -> None:
-    if preset_name not in _CLASSES:
+    if not isinstance(preset_name, str) or preset_name not in _CLASSES:
         raise SpecError(
             f"there is no replica {preset_name!r}{nearest(str(preset_name), _CLASSES)}; known: {', '.join(_CLASSES)}"
         )

@@ -9,7 +9,7 @@ Flow: the tool `bash` of a replica → `run` → its `FileTree`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -68,7 +68,7 @@ def run(line: str, tree: FileTree) -> str:
             if command.separator == "&&" and code:
                 continue
             text, code = _outcome(command, tree)
-            printed += [text] if text else []
+            printed += [text.removesuffix("\n")] if text else []
     except _FailedError as error:
         printed, code = [str(error)], error.code
     return "\n".join([*printed, f"exit code {code}"])
@@ -89,7 +89,7 @@ def _parse(line: str) -> list[_Command]:
             current.redirect, current.target, awaited = awaited, _unquoted(word), ""
         elif word is not None:
             current.words.append(_unquoted(word))
-        elif not awaited and operator in (">", ">>") and current.words:
+        elif not awaited and operator in (">", ">>") and current.words and not current.redirect:
             awaited = operator
         elif not awaited and operator in _SEPARATORS and (current.words or operator == "\n"):
             commands += [_Command(operator)] if current.words else []
@@ -131,11 +131,10 @@ def _outcome(command: _Command, tree: FileTree) -> tuple[str, int]:
 
 
 def _redirect(command: _Command, text: str, tree: FileTree) -> None:
-    is_empty = not text and command.words[0] != "echo"
     before = ""
     if command.redirect == ">>" and tree.path(command.target) in tree.files:
         before = tree.read(command.target)
-    tree.write(command.target, before + ("" if is_empty else f"{text}\n"), makes_folders=False)
+    tree.write(command.target, before + text, makes_folders=False)
 
 
 def _split_flags(arguments: list[str]) -> tuple[str, list[str]]:
@@ -144,24 +143,28 @@ def _split_flags(arguments: list[str]) -> tuple[str, list[str]]:
     return "".join(flags).replace("-", ""), [argument for argument in arguments if argument not in flags]
 
 
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _echo(arguments: list[str], _: FileTree) -> str:
-    return " ".join(arguments[1:] if arguments[:1] == ["-n"] else arguments)
+    return " ".join(arguments[1:]) if arguments[:1] == ["-n"] else _lines([" ".join(arguments)])
 
 
 def _cat(arguments: list[str], tree: FileTree) -> str:
     _, paths = _split_flags(arguments)
     if not paths:
         raise _FailedError("cat: missing operand")
-    return "".join(map(tree.read, paths)).removesuffix("\n")
+    return "".join(map(tree.read, paths))
 
 
 def _ls(arguments: list[str], tree: FileTree) -> str:
     _, paths = _split_flags(arguments)
-    return "\n".join(name for path in paths or ["."] for name in tree.listing(path))
+    return _lines(name for path in paths or ["."] for name in tree.listing(path))
 
 
 def _pwd(_: list[str], tree: FileTree) -> str:
-    return tree.folder
+    return _lines([tree.folder])
 
 
 def _mkdir(arguments: list[str], tree: FileTree) -> str:
@@ -201,7 +204,7 @@ def _grep(arguments: list[str], tree: FileTree) -> str:
     ]
     if not found:
         raise _FailedError("")
-    return "\n".join(found)
+    return _lines(found)
 
 
 _COMMANDS: Final[Mapping[str, Callable[[list[str], FileTree], str]]] = {

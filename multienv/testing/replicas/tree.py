@@ -13,6 +13,7 @@ from typing import Final
 MAX_CHARS: Final = 20_000
 """Most characters in all paths and texts together; the policy is a stranger, and memory is shared."""
 
+_MAX_PATH_CHARS: Final = 1_000
 _NOT_FOUND: Final = "No such file or directory"
 
 
@@ -39,6 +40,8 @@ class FileTree:
     def path(self, path: str) -> str:
         """Return the absolute, normal form of a path."""
         absolute = posixpath.normpath(posixpath.join(self.folder, path))
+        if len(absolute) > _MAX_PATH_CHARS:
+            raise TreeError(f"{path[:20]}...: File name too long")
         return "/" + absolute.lstrip("/")  # POSIX lets two slashes at the beginning stand
 
     def read(self, path: str) -> str:
