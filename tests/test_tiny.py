@@ -11,6 +11,7 @@ from trl.chat_template_utils import qwen3_chat_template
 
 from multienv.tiny.policy_cache import cached_warm_up
 from multienv.tiny.rehearsal import Dialogue
+from multienv.tiny.warmup import Recipe
 
 TOOL = {
     "type": "function",
@@ -28,7 +29,13 @@ DIALOGUES = [Dialogue(MESSAGES, [TOOL])] * 16
 
 def steps_taken(cache_dir: Path, *, seed: int = 0, num_steps: int = 2) -> int:
     steps: list[None] = []
-    cached_warm_up(DIALOGUES, seed=seed, cache_dir=cache_dir, num_steps=num_steps, on_step=lambda: steps.append(None))
+    cached_warm_up(
+        DIALOGUES,
+        seed=seed,
+        cache_dir=cache_dir,
+        recipe=Recipe(num_steps=num_steps),
+        on_step=lambda: steps.append(None),
+    )
     return len(steps)
 
 
@@ -44,7 +51,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: 
 
 
 def test_a_saved_policy_reads_and_writes_as_before(tmp_path: Path) -> None:
-    policy = cached_warm_up(DIALOGUES, seed=0, cache_dir=tmp_path / "cache", num_steps=2)
+    policy = cached_warm_up(DIALOGUES, seed=0, cache_dir=tmp_path / "cache", recipe=Recipe(num_steps=2))
     policy.save(tmp_path / "policy")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "policy")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from multienv import EnvSpec, MultiEnvSpec
 from multienv.curriculum import Line
-from multienv.demo.habits import HABITS
+from multienv.demo.habits import HABITS, MAX_CALLS
 from multienv.demo.rewards import REWARDS
 from multienv.demo.training import train
 from multienv.tiny.policy_cache import cached_warm_up, default_cache_dir
 from multienv.tiny.rehearsal import Dialogue, rehearse
 from multienv.tiny.surroundings import on_one_thread, quietly
-from multienv.tiny.warmup import NUM_STEPS, Policy
+from multienv.tiny.warmup import Policy, Recipe
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -72,21 +72,23 @@ def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> li
     adapters = {name: factory() for name, factory in spec.environment_factory.items()}
     rng = Random(settings.seed)  # noqa: S311 - the players' whims need no secrecy
     rows = spec.task_dataset
-    dialogues = rehearse(rows, adapters, HABITS, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, rng=rng)
+    dialogues = rehearse(
+        rows, adapters, HABITS, num_dialogues_per_task=_NUM_DIALOGUES_PER_TASK, max_calls=MAX_CALLS, rng=rng
+    )
     return list(progress.track(dialogues, total=len(rows) * _NUM_DIALOGUES_PER_TASK, description="rehearsing"))
 
 
 def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress) -> Policy:
-    num_steps = settings.num_warm_up_steps or NUM_STEPS
-    warming_up = progress.add_task("warming up", total=num_steps)
+    recipe = Recipe() if settings.num_warm_up_steps is None else Recipe(num_steps=settings.num_warm_up_steps)
+    warming_up = progress.add_task("warming up", total=recipe.num_steps)
     policy = cached_warm_up(
         dialogues,
         seed=settings.seed,
         cache_dir=settings.cache_dir or default_cache_dir(),
-        num_steps=num_steps,
+        recipe=recipe,
         on_step=lambda: progress.advance(warming_up),
     )
-    progress.update(warming_up, completed=num_steps)
+    progress.update(warming_up, completed=recipe.num_steps)
     return policy
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from multienv.tiny import model, warmup
-from multienv.tiny.warmup import NUM_STEPS, Policy, warm_up
+from multienv.tiny.warmup import Policy, Recipe, warm_up
 
 if TYPE_CHECKING:
     from multienv.tiny.rehearsal import Dialogue
@@ -42,7 +42,7 @@ def cached_warm_up(
     *,
     seed: int,
     cache_dir: Path,
-    num_steps: int = NUM_STEPS,
+    recipe: Recipe,
     on_step: Callable[[], None] = lambda: None,
 ) -> Policy:
     """Return the policy that `warm_up` makes of the dialogues, from the cache if it is there.
@@ -51,15 +51,15 @@ def cached_warm_up(
         dialogues: What to imitate.
         seed: Seed of the initial weights and of the batches.
         cache_dir: Folder of kept policies, made if missing; one that cannot be written is done without.
-        num_steps: Optimizer steps of a warm-up.
+        recipe: How a warm-up is done.
         on_step: Called after every step of a warm-up that does take place.
 
     Returns:
         The policy.
     """
-    folder = cache_dir / _key(dialogues, seed, num_steps)
+    folder = cache_dir / _key(dialogues, seed, recipe)
     if not folder.is_dir():
-        policy = warm_up(dialogues, seed=seed, num_steps=num_steps, on_step=on_step)
+        policy = warm_up(dialogues, seed=seed, recipe=recipe, on_step=on_step)
         try:
             _keep(policy, folder)
         except OSError as error:
@@ -68,12 +68,12 @@ def cached_warm_up(
     return Policy(AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
 
 
-def _key(dialogues: Sequence[Dialogue], seed: int, num_steps: int) -> str:
-    """Name everything a warm-up depends on: the dialogues, its settings, our code and the packages it leans on."""
+def _key(dialogues: Sequence[Dialogue], seed: int, recipe: Recipe) -> str:
+    """Name everything a warm-up depends on: the dialogues, the recipe, our code and the packages it leans on."""
     ingredients = {
         "dialogues": [asdict(dialogue) for dialogue in dialogues],
         "seed": seed,
-        "num_steps": num_steps,
+        "recipe": asdict(recipe),
         "code": [inspect.getsource(module) for module in (model, warmup)],
         "packages": {package: version(package) for package in _PACKAGES},
     }

@@ -8,17 +8,17 @@ Flow: `demo` and `offline` have their tasks rehearsed here and hand the dialogue
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Protocol
 
 from multienv.router.toolbox import Toolbox
+from multienv.types import JSONObject, ToolCallError
 
 FAREWELL: Final = "done"
 """What a player says when it stops calling tools."""
-
-_MAX_CALLS: Final = 4
 
 
 class Playable(Protocol):
@@ -56,8 +56,21 @@ class Dialogue:
     tools: Sequence[Mapping[str, Any]]
 
 
-Habit = Callable[[Random, Sequence[str]], ToolCall | None]
-"""A player: from the tool outputs so far to the next call, or None to stop."""
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a player knows when it is its turn.
+
+    Attributes:
+        task_spec: The task spec, which tells a player what would be right.
+        calls: The calls so far.
+    """
+
+    task_spec: JSONObject
+    calls: Sequence[ToolCall] = ()
+
+
+Habit = Callable[[Random, Scene], ToolCall | None]
+"""A player: from the scene to the next call, or None to stop."""
 
 
 def happens(rng: Random, probability: float) -> bool:
@@ -71,6 +84,7 @@ def rehearse(
     habits: Mapping[str, Habit],
     *,
     num_dialogues_per_task: int,
+    max_calls: int,
     rng: Random,
 ) -> Iterator[Dialogue]:
     """Play every task a number of times.
@@ -80,6 +94,7 @@ def rehearse(
         adapters: One adapter per environment.
         habits: The player of each environment.
         num_dialogues_per_task: How often each task is played.
+        max_calls: Most tool calls of one dialogue.
         rng: Source of the players' whims.
 
     Yields:
@@ -88,19 +103,28 @@ def rehearse(
     for row in rows:
         adapter, habit = adapters[row["environment"]], habits[row["environment"]]
         for _ in range(num_dialogues_per_task):
-            messages = _play(adapter, row, habit, rng)
+            messages = _play(adapter, row, habit, rng, max_calls)
             yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from a rehearsal
 
 
-def _play(adapter: Playable, row: Mapping[str, Any], habit: Habit, rng: Random) -> list[Mapping[str, Any]]:
+def _play(
+    adapter: Playable, row: Mapping[str, Any], habit: Habit, rng: Random, max_calls: int
+) -> list[Mapping[str, Any]]:
     *before, request = row["prompt"]
     messages: list[Mapping[str, Any]] = [*before, {**request, "content": request["content"] + adapter.reset(**row)}]
-    outputs: list[str] = []
-    while not adapter.finished and len(outputs) < _MAX_CALLS and (call := habit(rng, outputs)) is not None:
-        outputs.append(getattr(adapter, call.tool)(**call.arguments))
+    scene = Scene(json.loads(row["task"]))
+    while not adapter.finished and len(scene.calls) < max_calls and (call := habit(rng, scene)) is not None:
+        scene = replace(scene, calls=(*scene.calls, call))
         tool_call = {"type": "function", "function": {"name": call.tool, "arguments": dict(call.arguments)}}
         messages += [
             {"role": "assistant", "content": "", "tool_calls": [tool_call]},
-            {"role": "tool", "name": call.tool, "content": outputs[-1]},
+            {"role": "tool", "name": call.tool, "content": _output(adapter, call)},
         ]
     return [*messages, {"role": "assistant", "content": FAREWELL}]
+
+
+def _output(adapter: Playable, call: ToolCall) -> str:
+    try:
+        return str(getattr(adapter, call.tool)(**call.arguments))
+    except ToolCallError as error:
+        return str({"error": str(error)})  # as TRL shows it

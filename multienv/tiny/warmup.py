@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 _UNTRAINED: Final = -100
 """The label of a token that is not the policy's own; torch's cross entropy skips it."""
 
-NUM_STEPS: Final = 600
-"""Optimizer steps of a warm-up."""
-
 _BATCH_SIZE: Final = 16
-_LEARNING_RATE: Final = 3e-3
 _MAX_GRADIENT_NORM: Final = 1.0
 
 
@@ -47,6 +43,25 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a policy is made and warmed up.
+
+    Attributes:
+        num_steps: Optimizer steps.
+        learning_rate: Of the first step; it falls to zero.
+        initializer_range: See `build_model`.
+        attention_gain: See `build_model`.
+        is_sparing: Whether logits are computed for the policy's own tokens only. Half the time, and other rounding.
+    """
+
+    num_steps: int = 600
+    learning_rate: float = 3e-3
+    initializer_range: float = 0.02
+    attention_gain: float = 1.0
+    is_sparing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """One dialogue in tokens; `labels` equals `input_ids` where the policy speaks."""
 
@@ -58,7 +73,7 @@ def warm_up(
     dialogues: Sequence[Dialogue],
     *,
     seed: int,
-    num_steps: int = NUM_STEPS,
+    recipe: Recipe,
     on_step: Callable[[], None] = lambda: None,
 ) -> Policy:
     """Make a policy and teach it to speak as the dialogues do.
@@ -66,29 +81,46 @@ def warm_up(
     Args:
         dialogues: What to imitate.
         seed: Seed of the initial weights and of the batches.
-        num_steps: Optimizer steps.
+        recipe: How it is done.
         on_step: Called after every step.
 
     Returns:
         A policy whose tool calls are well formed and whose answers are as mediocre as the players'.
     """
     tokenizer = build_tokenizer(_render(dialogues))
-    model = build_model(tokenizer, seed=seed)
+    model = build_model(
+        tokenizer, seed=seed, initializer_range=recipe.initializer_range, attention_gain=recipe.attention_gain
+    )
     encoded = _encode(tokenizer, dialogues)
     rng = Random(seed)  # noqa: S311 - batches need no secrecy
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_steps)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=recipe.num_steps)
     model.train()
-    for _ in range(num_steps):
-        input_ids, attention_mask, labels = _pad(rng.sample(encoded, _BATCH_SIZE), int(tokenizer.pad_token_id))
-        loss = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss
+    for _ in range(recipe.num_steps):
+        batch = _pad(rng.sample(encoded, _BATCH_SIZE), int(tokenizer.pad_token_id))
+        loss = _sparing_loss(model, *batch) if recipe.is_sparing else _loss(model, *batch)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
         optimizer.step()
         schedule.step()
         on_step()
     return Policy(model, tokenizer)
+
+
+def _loss(
+    model: Qwen3ForCausalLM, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    loss: torch.Tensor = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss
+    return loss
+
+
+def _sparing_loss(
+    model: Qwen3ForCausalLM, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    hidden = model.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    is_own = labels[:, 1:] != _UNTRAINED
+    return torch.nn.functional.cross_entropy(model.lm_head(hidden[:, :-1][is_own]), labels[:, 1:][is_own])
 
 
 def _render(dialogues: Sequence[Dialogue]) -> list[str]:
