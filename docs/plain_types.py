@@ -15,10 +15,11 @@ class PlainTypes(Extension):
 
     def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
         """Take the annotation of an attribute, and leave its type."""
-        attr.annotation = plain(attr.annotation)
+        if attr.annotation is not None:
+            attr.annotation = plain(attr.annotation)
 
 
-def plain(annotation: str | Expr | None) -> str | Expr | None:
+def plain(annotation: str | Expr) -> str | Expr:
     """Return a type without what only validates it."""
     if isinstance(annotation, ExprBinOp):
         return ExprBinOp(plain(annotation.left), annotation.operator, plain(annotation.right))
