@@ -249,7 +249,8 @@ def simulate(
     num_batches: Annotated[int | None, typer.Option(min=1, help="Number of batches, instead of the file's.")] = None,
     goal: Annotated[float, typer.Option(min=0, max=1, help="Success that the worst environment is to reach.")] = 0.8,
     plot: Annotated[Path | None, typer.Option(help="Draw success and shares to this .svg or .png file.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json-file", help="Write all figures to this file.")] = None,
+    is_json: _Json = False,
 ) -> None:
     """Play a mixture against simulated learners: no model, no server, no key."""
     from multienv.simulate.command import run_simulate  # noqa: PLC0415 - keeps --help fast
@@ -262,6 +263,7 @@ def simulate(
         goal=goal,
         plot=plot,
         json_file=json_file,
+        is_json=is_json,
         console=Console(),
     )
 

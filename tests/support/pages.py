@@ -9,7 +9,7 @@ import inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -123,4 +123,7 @@ def _keywords(called: Any) -> set[str]:
     keywords: set[str] = set(getattr(called, "model_fields", ()))
     for function in filter(None, functions):
         keywords |= set(inspect.signature(function).parameters)
+    made = None if isinstance(called, type) else get_type_hints(called).get("return")
+    if "options" in keywords and isinstance(made, type):  # a function that hands its options on to what it makes
+        keywords |= _keywords(made)
     return keywords
