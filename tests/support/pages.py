@@ -123,7 +123,7 @@ def _keywords(called: Any) -> set[str]:
     keywords: set[str] = set(getattr(called, "model_fields", ()))
     for function in filter(None, functions):
         keywords |= set(inspect.signature(function).parameters)
-    made = None if isinstance(called, type) else get_type_hints(called).get("return")
-    if "options" in keywords and isinstance(made, type):  # a function that hands its options on to what it makes
-        keywords |= _keywords(made)
+    if not isinstance(called, type) and "options" in keywords:  # a function that hands its options on to what it makes
+        made = get_type_hints(called).get("return")
+        keywords |= _keywords(made) if isinstance(made, type) else set()
     return keywords
