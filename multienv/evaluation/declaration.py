@@ -5,10 +5,11 @@ Flow: a run file's section `evaluation` → `EvalSpec` → `evaluate`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from multienv.specs.declaration import Declaration
 
@@ -60,3 +61,12 @@ class EvalSpec(Declaration):
     difficulty_key: Annotated[str, Field(min_length=1)] = "difficulty"
     request_timeout_s: _Seconds = 600.0
     max_retries: Annotated[int, Field(ge=0, strict=True)] = 4
+
+    @field_validator("extra_body")
+    @classmethod
+    def _sendable(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            json.dumps(dict(value), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"extra_body cannot be sent as JSON: {error}; write dates as text, in quotes") from None
+        return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +16,15 @@ from multienv.errors import nearest
 from multienv.files import Document, Wrong, refusal
 
 T = TypeVar("T")
+_COUNTS: Final = (
+    "gradient_accumulation_steps",
+    "num_generations",
+    "num_iterations",
+    "per_device_eval_batch_size",
+    "per_device_train_batch_size",
+    "steps_per_generation",
+)
+"""What TRL divides by, unchecked."""
 _PLAIN = (bool, int, float, str, list)
 
 
@@ -46,9 +55,24 @@ def made_of(cls: type[T], section: str, values: Mapping[str, Any], document: Doc
         raise refusal(document, wrongs)
     try:
         return cls(**{**checked, **more})
-    except (ValueError, TypeError, ImportError) as error:
-        text = f"{cls.__name__} refuses it: {str(error).strip()}"
-        raise refusal(document, [Wrong(_concerned(section, values, text), (section,), text)]) from None
+    except Exception as error:  # noqa: BLE001 - TRL divides, opens files and asks attributes of what it was given
+        raise refused(section, values, document, cls.__name__, error) from None
+
+
+def refused(section: str, values: Mapping[str, Any], document: Document, who: str, error: Exception) -> Exception:
+    """Return the error that says, with a line, that somebody refuses what a section says.
+
+    Args:
+        section: The section's name.
+        values: What it says.
+        document: The file.
+        who: Who refuses it.
+        error: How.
+    """
+    said = str(error).strip()
+    kind = "" if isinstance(error, ValueError | ImportError) else f"{type(error).__name__}: "
+    text = f"{who} refuses it: {kind}{said}"
+    return refusal(document, [Wrong(_concerned(section, values, text), (section,), text)])
 
 
 def _checked(hint: Any, section: str, key: str, value: Any, wrongs: list[Wrong]) -> Any:
@@ -58,6 +82,8 @@ def _checked(hint: Any, section: str, key: str, value: Any, wrongs: list[Wrong])
         problems = dict.fromkeys(_lower(problem["msg"]) for problem in error.errors())
         wrongs.append(Wrong((section, key), (section,), f"{key}={value!r:.80}: {', or '.join(problems)}"))
         return value
+    if key in _COUNTS and valid is not None and valid < 1:
+        wrongs.append(Wrong((section, key), (section,), f"{key}={value!r}: accepted are whole numbers from 1"))
     return valid if isinstance(valid, _PLAIN) else value
 
 
