@@ -16,7 +16,7 @@ from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec
 from multienv.errors import AuthenticationError, MultiEnvError, RecordError, ServerUnreachableError, SpecError
 from multienv.evaluation import EndpointPolicy, EvalSpec, Evaluation, LocalPolicy, compared, evaluate
 from multienv.evaluation.endpoint import _names
-from multienv.evaluation.record import read_attempts
+from multienv.evaluation.record import EvaluationRecord, read_attempts
 from multienv.reporting import read_episodes
 from tests.support import training
 from tests.support.openai_server import Model, OpenAIServer, call, say
@@ -226,6 +226,8 @@ def test_a_wrong_key_a_wrong_model_and_a_dead_endpoint_are_said_before_any_sessi
             evaluated(spec, settings_of(server, api_key="sk-other"), tmp_path / "out")
         with pytest.raises(SpecError, match=r"no model 'tinny' \(did you mean 'tiny'\?\)"):
             evaluated(spec, settings_of(server, model="tinny"), tmp_path / "out")
+        with pytest.raises(SpecError, match="is no address"):
+            evaluated(spec, settings_of(server, base_url="http://[::1"), tmp_path / "out")
         with pytest.raises(ServerUnreachableError, match="nobody answers"):
             evaluated(spec, settings_of(server, base_url="http://127.0.0.1:1/v1", max_retries=0), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -342,3 +344,75 @@ def test_the_record_holds_what_the_figures_need(
         "requests_s": 0,
         "seconds": 0,
     }
+
+
+def answer_of(message: Any, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], **more}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<no json",
+        b"",
+        [1],
+        {"choices": "abc"},
+        {"choices": {"a": 1}},
+        {"choices": [5]},
+        answer_of("hi"),
+        answer_of(None),
+    ],
+)
+def test_an_answer_in_no_known_form_loses_its_attempt_and_nothing_else(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path, raw: Any
+) -> None:
+    server = endpoint()
+    server.raw = raw
+    settings = settings_of(server, num_tasks=2, max_retries=0)
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        assert evaluated(spec, settings, tmp_path / "out").num_lost == 2
+        server.raw = None
+        assert evaluated(spec, settings, tmp_path / "out").num_lost == 0
+
+
+def test_answers_that_bend_the_protocol_are_understood(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    def calls(*functions: Any) -> dict[str, Any]:
+        custom = {"id": "x", "type": "custom", "custom": {"name": "echo", "input": "world"}}
+        named = [{"id": None, "type": "function", "function": function} for function in functions]
+        return answer_of(
+            {"role": "assistant", "content": None, "tool_calls": [custom, *named]}, usage={"prompt_tokens": "5"}
+        )
+
+    server = endpoint()
+    settings = settings_of(server, num_tasks=1, max_turns=1)
+    deep = {"name": "echo", "arguments": "[" * 100_000}
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        server.raw = calls({"name": None, "arguments": "{}"}, deep, {"name": "echo", "arguments": {"text": "hello"}})
+        found = evaluated(spec, settings, tmp_path / "calls")
+        assert found.environments["echo"].passes[1].value == 1.0
+        assert found.tokens["prompt"] == 0
+        server.raw = answer_of({"role": "assistant", "content": [{"type": "text", "text": "I give up."}]})
+        evaluated(spec, settings, tmp_path / "parts")
+    (attempt,) = read_attempts(tmp_path / "parts")
+    assert attempt.episode.completion[-1]["content"] == "I give up."
+
+
+def test_two_evaluations_do_not_write_to_one_directory_at_once(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    server = endpoint()
+    refused: list[str] = []
+
+    def another(_done: int, _total: int) -> None:
+        if not refused:
+            with pytest.raises(SpecError) as caught:
+                EvaluationRecord.begin(tmp_path / "out", {}, ())
+            refused.append(str(caught.value))
+
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out", on_progress=another)
+        assert "another evaluation; wait for its end" in refused[0]
+        evaluated(spec, settings_of(server, num_tasks=2), tmp_path / "out")
+    assert len(read_attempts(tmp_path / "out")) == 2

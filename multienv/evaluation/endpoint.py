@@ -61,6 +61,8 @@ class EndpointPolicy:
                 "evaluation: there is no key for the endpoint; set OPENAI_API_KEY, or say api_key: $NAME, or base_url: "
                 "for an endpoint of your own"
             ) from None
+        except Exception as error:  # noqa: BLE001 - the client's own client raises its own errors
+            raise SpecError(f"evaluation: base_url={settings.base_url!r} is no address: {error}") from None
 
     @property
     def name(self) -> str:
@@ -76,14 +78,14 @@ class EndpointPolicy:
             SpecError: It has no such model.
         """
         try:
-            listed = [model.id async for model in self._client.models.list()]
+            listed = [model.id async for model in self._client.models.list() if isinstance(model.id, str)]
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as error:
             raise self._refused_key(error) from None
         except self._openai.APIConnectionError:
             raise ServerUnreachableError(
                 f"nobody answers at {self._where}; start the endpoint, or correct base_url in evaluation:"
             ) from None
-        except (self._openai.APIStatusError, self._openai.APIError, TypeError, AttributeError):
+        except (self._openai.APIError, TypeError, AttributeError, ValueError):  # it lists none, or says no JSON
             return
         if listed and self.name not in listed:
             raise SpecError(
@@ -108,8 +110,13 @@ class EndpointPolicy:
             raise PolicyFailedError(f"{self._where} refuses the request: {text}") from None
         except self._openai.OpenAIError as error:
             raise PolicyFailedError(f"{self._where}: {type(error).__name__}: {_said(error)}") from None
+        except ValueError as error:  # the client lets out what json says
+            raise PolicyFailedError(f"{self._where} answers with no JSON: {error}") from None
         self._has_answered = True
-        return _read(answer, {short: name for name, short in names.items()}, time.monotonic() - started)
+        try:
+            return _read(answer, {short: name for name, short in names.items()}, time.monotonic() - started)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # the client checks no answer's form
+            raise PolicyFailedError(f"{self._where} answers in another form than the protocol's: {error}") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -188,10 +195,9 @@ def _read(answer: Any, names: Mapping[str, str], request_s: float) -> Reply:
     if not choices or choices[0].message is None:
         raise PolicyFailedError("the endpoint answered without a message")
     message = choices[0].message
-    calls = tuple(
-        _call(call, names) for call in message.tool_calls or () if getattr(call, "function", None) is not None
-    )
-    text = message.content or ""
+    called = [call for call in message.tool_calls or () if getattr(call, "function", None) is not None]
+    calls = tuple(_call(call, names) for call in called)
+    text = _text(message.content)
     kept: JSONObject = {"role": "assistant", "content": text}
     if calls:
         kept["tool_calls"] = [
@@ -200,7 +206,7 @@ def _read(answer: Any, names: Mapping[str, str], request_s: float) -> Reply:
                 "type": "function",
                 "function": {"name": call.tool, "arguments": raw.function.arguments or "{}"},
             }
-            for call, raw in zip(calls, message.tool_calls, strict=True)
+            for call, raw in zip(calls, called, strict=True)
         ]
     usage = getattr(answer, "usage", None)
     return Reply(
@@ -208,24 +214,42 @@ def _read(answer: Any, names: Mapping[str, str], request_s: float) -> Reply:
         text=text,
         calls=calls,
         is_cut=choices[0].finish_reason == "length",
-        prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-        completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        completion_tokens=_count(usage, "completion_tokens"),
         request_s=request_s,
     )
 
 
+def _text(content: Any) -> str:
+    """Return a message's plain text; some endpoints answer in parts."""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def _count(usage: Any, name: str) -> int:
+    """Return a number of tokens; 0 from an endpoint that counts none."""
+    counted = getattr(usage, name, None)
+    return counted if isinstance(counted, int) else 0
+
+
 def _call(call: Any, names: Mapping[str, str]) -> Call:
-    tool, raw = names.get(call.function.name, call.function.name), call.function.arguments or "{}"
+    function = call.function
+    shown = "" if function.name is None else str(function.name)
+    tool, call_id = names.get(shown, shown), "" if call.id is None else str(call.id)
+    arguments: Any = function.arguments or "{}"
     try:
-        arguments = json.loads(raw)
-    except ValueError as error:
-        return Call(tool, None, f"the arguments are no JSON: {error}", call.id)
+        if isinstance(arguments, str):  # some endpoints have read it already
+            arguments = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        return Call(tool, None, f"the arguments are no JSON: {error}", call_id)
     if not isinstance(arguments, dict):
-        return Call(tool, None, f"the arguments are {type(arguments).__name__} in JSON; accepted: an object", call.id)
-    return Call(tool, arguments, call_id=call.id)
+        return Call(tool, None, f"the arguments are {type(arguments).__name__} in JSON; accepted: an object", call_id)
+    return Call(tool, arguments, call_id=call_id)
 
 
 def _said(error: Exception) -> str:
     body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, Mapping) else None
+    said = body.get("message") if isinstance(body, Mapping) else body if isinstance(body, str) else None
     return str(said or error).strip()[:500]

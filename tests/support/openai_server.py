@@ -40,11 +40,15 @@ def call(tool: str, arguments: Any = None, *more: tuple[str, Any]) -> dict[str, 
 
 
 class OpenAIServer(AppServer):
-    """Serves one model under the key `key`; `faults` are the statuses of the next answers, None for a good one."""
+    """Serves one model under the key `key`; `faults` are the statuses of the next answers, None for a good one.
+
+    `raw` is sent instead of an answer, as JSON, or as it is where it is bytes.
+    """
 
     def __init__(self, model: Model, *, names: Sequence[str] = ("tiny",), latency_s: float = 0.0) -> None:
         self.model, self.names, self.latency_s = model, list(names), latency_s
         self.faults: list[int | None] = []
+        self.raw: Any = None
         self.bodies: list[dict[str, Any]] = []
         self.key = "sk-local"
         self.num_at_once = self.most_at_once = 0
@@ -74,6 +78,9 @@ class OpenAIServer(AppServer):
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None:
             return JSONResponse({"error": {"message": f"fault {fault}"}}, fault, headers={"Retry-After": "0"})
+        if self.raw is not None:
+            content = self.raw if isinstance(self.raw, bytes) else json.dumps(self.raw).encode()
+            return Response(content, media_type="application/json")
         self.num_at_once += 1
         self.most_at_once = max(self.most_at_once, self.num_at_once)
         try:
