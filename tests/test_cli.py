@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,6 +114,74 @@ def test_a_training_goes_on_from_its_newest_checkpoint(run_file: Path, called: C
     assert [episode.training_step for episode in both] == [0] * 4 + [1] * 4
     logged = [json.loads(line) for line in (directory / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [entry["step"] for entry in logged if "loss" in entry] == [1, 2]
+
+
+def test_what_was_left_of_a_checkpoint_by_a_kill_is_passed_over(run_file: Path, called: Called) -> None:
+    directory = run_file.parent / "out"
+    assert called("train", run_file)[0] == 0
+    (directory / "checkpoint-2" / "trainer_state.json").write_text('{"epo', encoding="utf-8")
+    (directory / "checkpoint-3").mkdir()
+    text = run_file.read_text(encoding="utf-8")
+    run_file.write_text(text.replace("max_steps: 2", "max_steps: 3"), encoding="utf-8")
+    status, _, err = called("train", run_file, "--resume")
+    assert status == 0
+    assert "checkpoint-3 was not written to its end" in err
+    assert "checkpoint-2 was not written to its end" in err
+    logged = [json.loads(line) for line in (directory / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [entry["step"] for entry in logged if "loss" in entry] == [1, 2, 3]
+    assert [episode.training_step for episode in read_episodes(directory)] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_a_checkpoint_that_is_not_there_is_said(run_file: Path, called: Called) -> None:
+    text = run_file.read_text(encoding="utf-8")
+    run_file.write_text(text.replace("grpo:\n", "grpo:\n  resume_from_checkpoint: nowhere\n"), encoding="utf-8")
+    status, _, err = called("train", run_file)
+    assert status == 2
+    assert "resume_from_checkpoint='nowhere' holds no checkpoint" in err
+
+
+def test_a_model_without_chat_template_is_refused_with_its_line(
+    run_file: Path, called: Called, tiny: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny, bare)
+    (bare / "chat_template.jinja").unlink()
+    run_file.write_text(run_file.read_text(encoding="utf-8").replace(str(tiny), str(bare)), encoding="utf-8")
+    for command in ("check", "preview"):
+        status, _, err = called(command, run_file, *(("-e", "echo") if command == "preview" else ()))
+        assert status == 2
+        assert "has no chat template" in err
+        assert "line 4" in err
+
+
+def test_the_hubs_token_is_in_no_file_of_a_training(
+    run_file: Path, called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")  # which the training sets
+    monkeypatch.setenv("OWN_HUB_TOKEN", "hf_very-secret")
+    text = run_file.read_text(encoding="utf-8")
+    run_file.write_text(text.replace("grpo:\n", "grpo:\n  hub_token: $OWN_HUB_TOKEN\n"), encoding="utf-8")
+    assert called("train", run_file)[0] == 0
+    written = [path for path in (run_file.parent / "out").rglob("*") if path.is_file()]
+    assert any(path.name == "training_args.bin" for path in written)
+    assert not [path for path in written if b"hf_very-secret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("eval_strategy: steps", "eval_dataset"),
+        ("report_to: no_such_service", "no_such_service"),
+        ("log_level: loud", "loud"),
+    ],
+)
+def test_what_the_trainer_refuses_is_said_with_its_line(run_file: Path, called: Called, line: str, said: str) -> None:
+    text = run_file.read_text(encoding="utf-8").replace("  report_to: none\n", "")
+    run_file.write_text(text.replace("grpo:\n", f"grpo:\n  {line}\n"), encoding="utf-8")
+    status, _, err = called("train", run_file)
+    assert status == 2
+    assert "the trainer refuses it" in err
+    assert said in err
 
 
 def test_the_other_commands_take_the_same_file(run_file: Path, called: Called) -> None:

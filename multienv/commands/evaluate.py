@@ -98,7 +98,7 @@ def _policy(here: Opened, settings: EvalSpec) -> Policy:
         with working(f"loading the model {name}"):
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
             model = AutoModelForCausalLM.from_pretrained(name, dtype=described.dtype, **options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError) as error:  # an unknown dtype is an AttributeError of torch
         raise unusable_model(here.run, error) from None
     return _local(str(name), model, tokenizer, here, settings)
 

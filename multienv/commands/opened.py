@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from multienv.meta import MultiEnvSpec
 
+_NO_TEMPLATE: Final = (
+    "its tokenizer has no chat template, by which tools and messages become a prompt; use the model's instruct variant"
+)
 _MOST_TOKENS: Final = 10_000_000
 """Tokenizers that know no limit say a number far above this."""
 
@@ -77,6 +80,8 @@ class Opened:
                 config = AutoConfig.from_pretrained(described.model_name_or_path, **options)
         except (OSError, ValueError) as error:
             raise unusable_model(self.run, error) from None
+        if getattr(reader, "chat_template", None) is None:
+            raise unusable_model(self.run, ValueError(_NO_TEMPLATE))
         most = [getattr(config.get_text_config(), "max_position_embeddings", None)]
         most.append(getattr(getattr(reader, "tokenizer", reader), "model_max_length", None))
         most.append(self.run.spec.grpo.get("vllm_max_model_length"))
