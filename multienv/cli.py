@@ -49,6 +49,108 @@ def _root(
     """Hold what is no command's own."""
 
 
+_Environment = Annotated[
+    str | None, typer.Option("--environment", "-e", help="Name of the environment; not needed where there is one only.")
+]
+_Task = Annotated[str, typer.Option("--task", "-t", help="Index of the task, or its task_id.")]
+
+
+@app.command()
+def check(
+    file: _RunFile,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each environment that are measured.")] = 1,
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Ask every server, and say what would not work. The exit status is 1 where something would not."""
+    from multienv.commands.check import run_check  # noqa: PLC0415 - keeps --help fast
+    from multienv.commands.opened import opened  # noqa: PLC0415 - keeps --help fast
+
+    with opened(file, offline=offline) as here:
+        args, policy = here.args(), here.policy()
+        status = run_check(
+            here.spec,
+            args=args,
+            processing_class=policy.processing_class,
+            max_model_tokens=policy.max_tokens,
+            num_prompts=num_prompts,
+            console=Console(),
+            is_json=is_json,
+        )
+    raise typer.Exit(status)
+
+
+@app.command()
+def plan(
+    file: _RunFile,
+    num_batches: Annotated[int, typer.Option(min=1, help="Batches whose mixture is shown.")] = 5,
+    record: Annotated[
+        Path | None, typer.Option(help="Output directory of an earlier run, whose tool times and tokens are used.")
+    ] = None,
+    num_processes: Annotated[int, typer.Option(min=1, help="Processes that will train together.")] = 1,
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Say what a run will do: its sessions, its mixture, its pace. The exit status is 1 where it cannot work."""
+    from multienv.commands.opened import opened  # noqa: PLC0415 - keeps --help fast
+    from multienv.commands.plan import run_plan  # noqa: PLC0415 - keeps --help fast
+
+    with opened(file, offline=offline) as here:
+        status = run_plan(
+            here.spec,
+            args=here.args(),
+            num_batches=num_batches,
+            record=record,
+            world_size=num_processes,
+            console=Console(),
+            is_json=is_json,
+        )
+    raise typer.Exit(status)
+
+
+@app.command()
+def preview(
+    file: _RunFile,
+    environment: _Environment = None,
+    task: _Task = "0",
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Show the exact prompt and tools of a task, as the model will get them."""
+    from multienv.commands.opened import opened  # noqa: PLC0415 - keeps --help fast
+    from multienv.commands.preview import run_preview  # noqa: PLC0415 - keeps --help fast
+
+    with opened(file, offline=offline) as here:
+        policy = here.policy()
+        status = run_preview(
+            here.spec,
+            environment=environment,
+            task=task,
+            processing_class=policy.processing_class,
+            chat_template_kwargs=here.args().chat_template_kwargs,
+            console=Console(),
+            is_json=is_json,
+        )
+    raise typer.Exit(status)
+
+
+@app.command()
+def play(
+    file: _RunFile,
+    environment: _Environment = None,
+    task: _Task = "0",
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Step an episode by hand, from the keyboard or a pipe."""
+    from multienv.commands.opened import opened  # noqa: PLC0415 - keeps --help fast
+    from multienv.commands.play import run_play  # noqa: PLC0415 - keeps --help fast
+
+    with opened(file, offline=offline) as here:
+        status = run_play(here.spec, environment=environment, task=task, console=Console(), is_json=is_json)
+    raise typer.Exit(status)
+
+
 @app.command()
 def train(
     file: _RunFile,
@@ -60,6 +162,60 @@ def train(
     from multienv.commands.train import run_train  # noqa: PLC0415 - keeps --help fast
 
     raise typer.Exit(run_train(file, resume=resume, offline=offline, console=Console(), is_json=is_json))
+
+
+@app.command("eval")
+def evaluate(
+    file: _RunFile,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory of the record; one that is there is gone on with.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model at the endpoint, instead of the file's.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Endpoint, instead of the file's.")] = None,
+    num_attempts: Annotated[
+        int | None, typer.Option(min=1, help="Attempts at each task, instead of the file's.")
+    ] = None,
+    num_tasks: Annotated[
+        int | None, typer.Option(min=1, help="Tasks of each environment, instead of the file's.")
+    ] = None,
+    offline: _Offline = False,
+    is_json: _Json = False,
+) -> None:
+    """Say how good a model is: pass@k with intervals. The exit status is 1 where attempts are missing."""
+    from multienv.commands.evaluate import run_eval  # noqa: PLC0415 - keeps --help fast
+
+    given = {"model": model, "base_url": base_url, "num_attempts": num_attempts, "num_tasks": num_tasks}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    raise typer.Exit(
+        run_eval(file, output=output, overrides=overrides, offline=offline, console=Console(), is_json=is_json)
+    )
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Directory of an evaluation.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Directory of another one.")],
+    is_json: _Json = False,
+) -> None:
+    """Compare two evaluations task by task: what changed, and whether it is chance."""
+    from multienv.commands.compare import run_compare  # noqa: PLC0415 - keeps --help fast
+
+    raise typer.Exit(run_compare(before, after, console=Console(), is_json=is_json))
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Output directory of a training or an evaluation.")],
+    output: Annotated[Path | None, typer.Option(help="The page; by default report.html in the directory.")] = None,
+    max_episodes: Annotated[int, typer.Option(min=0, help="Most episodes to read on the page.")] = 2_000,
+    is_json: _Json = False,
+) -> None:
+    """Make one HTML page of a run: curves, mixture, failures, and the episodes to read. It needs no network."""
+    from multienv.commands.report import run_report  # noqa: PLC0415 - keeps --help fast
+
+    raise typer.Exit(
+        run_report(directory, output=output, max_episodes=max_episodes, console=Console(), is_json=is_json)
+    )
 
 
 @app.command()
@@ -93,7 +249,8 @@ def simulate(
     num_batches: Annotated[int | None, typer.Option(min=1, help="Number of batches, instead of the file's.")] = None,
     goal: Annotated[float, typer.Option(min=0, max=1, help="Success that the worst environment is to reach.")] = 0.8,
     plot: Annotated[Path | None, typer.Option(help="Draw success and shares to this .svg or .png file.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json-file", help="Write all figures to this file.")] = None,
+    is_json: _Json = False,
 ) -> None:
     """Play a mixture against simulated learners: no model, no server, no key."""
     from multienv.simulate.command import run_simulate  # noqa: PLC0415 - keeps --help fast
@@ -106,6 +263,7 @@ def simulate(
         goal=goal,
         plot=plot,
         json_file=json_file,
+        is_json=is_json,
         console=Console(),
     )
 

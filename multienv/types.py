@@ -187,11 +187,7 @@ class ToolOutput:
 
 
 class ToolCallError(Exception):
-    """A tool call came to nothing; TRL shows the text to the policy as an error, and counts a tool failure.
-
-    Args:
-        text: What the policy is told.
-    """
+    """A tool call came to nothing; its one argument is the text that TRL shows to the policy, as a tool failure."""
 
 
 class ToolRefused(Exception):  # noqa: N818 - a word of the protocol: the call was refused, nothing broke

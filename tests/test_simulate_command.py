@@ -91,7 +91,7 @@ def test_the_whole_command_shows_and_writes_what_was_asked_for(
         "0.1",
         "--plot",
         plot,
-        "--json",
+        "--json-file",
         figures,
     ]
     assert called(monkeypatch, "simulate", mixture, *options) == 0
@@ -103,6 +103,13 @@ def test_the_whole_command_shows_and_writes_what_was_asked_for(
     simulation = read_simulation(mixture).run(seed=5, num_batches=4)
     assert written == {"file": simulation.to_dict()}
     assert Simulation.from_dict(written["file"]).to_dict() == simulation.to_dict()
+
+
+def test_all_figures_are_one_json_document_and_nothing_else(
+    mixture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "simulate", mixture, "--num-batches", "4", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"file": read_simulation(mixture).run(num_batches=4).to_dict()}
 
 
 def test_several_curricula_are_compared_in_one_table(mixture: Path, tmp_path: Path) -> None:
@@ -159,7 +166,7 @@ def test_the_name_of_a_file_is_shown_on_a_terminal_that_has_not_its_letters(mixt
         mixture,
         "--num-batches",
         "1",
-        "--json",
+        "--json-file",
         figures,
     ]
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "300"}
@@ -284,9 +291,9 @@ def test_what_is_no_mixture_at_all_is_refused(mixture: Path, content: bytes, mes
         ),
         ([EXAMPLE, "--plot", "plot.pdf"], "error: plot='plot.pdf' ends in '.pdf'; accepted: .svg, .png"),
         ([EXAMPLE, "--plot", "nowhere/plot.svg"], "error: there is no folder 'nowhere' to write 'plot.svg' to"),
-        ([EXAMPLE, "--json", "."], "cannot be written: Is a directory"),
-        ([EXAMPLE, "--json", "/dev/full"], "error: /dev/full cannot be written: No space left on device"),
-        ([EXAMPLE, "--plot", "a.svg", "--json", "./a.svg"], "json_file='a.svg' is the plot itself"),
+        ([EXAMPLE, "--json-file", "."], "cannot be written: Is a directory"),
+        ([EXAMPLE, "--json-file", "/dev/full"], "error: /dev/full cannot be written: No space left on device"),
+        ([EXAMPLE, "--plot", "a.svg", "--json-file", "./a.svg"], "json_file='a.svg' is the plot itself"),
         ([EXAMPLE, "--num-batches", "0"], "greater than or equal to 1"),
     ],
 )

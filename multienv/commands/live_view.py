@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 from transformers import TrainerCallback
 
 _FIGURES: Final = {
@@ -86,4 +87,4 @@ class LiveView(TrainerCallback):  # type: ignore[misc]  # transformers is untype
             change = latest["reward"] - self._first[name] if "reward" in latest and name in self._first else None
             table.add_row(name, *cells, "-" if change is None else f"{change:+.3f}")
         overall = "  ".join(f"{key} {format(value, _OVERALL[key])}" for key, value in self._overall.items())
-        return Group(self._progress, table, overall)
+        return Group(self._progress, table, Text(overall))

@@ -2,3 +2,7 @@
 
 Flow: `commands` with `--offline` → here → `tiny`, `testing`.
 """
+
+from multienv.offline.policy import offline_policy, offline_tokenizer
+
+__all__ = ["offline_policy", "offline_tokenizer"]

@@ -16,7 +16,7 @@ from multienv.offline.habits import MAX_CALLS, Apprentice
 from multienv.tiny.policy_cache import cached_warm_up, default_cache_dir
 from multienv.tiny.rehearsal import Dialogue, rehearse
 from multienv.tiny.surroundings import on_one_thread, quietly
-from multienv.tiny.warmup import Policy, Recipe
+from multienv.tiny.warmup import Policy, Recipe, tokenizer_for
 
 RECIPE: Final = Recipe(num_steps=500, learning_rate=6e-3, initializer_range=0.1, attention_gain=2.0, is_sparing=True)
 """How the policy is warmed up: in about 25 seconds, most of the way to what the apprentice does."""
@@ -64,6 +64,28 @@ def offline_policy(
             recipe=recipe,
             on_step=lambda: on_progress("warming up", next(steps_taken), recipe.num_steps),
         )
+
+
+def offline_tokenizer(
+    spec: MultiEnvSpec,
+    presets: Mapping[str, str],
+    *,
+    seed: int = 0,
+    on_progress: OnProgress = lambda _what, _done, _total: None,
+) -> Any:
+    """Make the tokenizer of the policy that `offline_policy` makes, and no model.
+
+    Args:
+        spec: The mixture, whose environments are replicas.
+        presets: From the name of an environment to the preset whose replica it is.
+        seed: Seed of the rehearsal.
+        on_progress: Told how far the rehearsal is.
+
+    Raises:
+        SpecError: An environment or a preset is unknown.
+    """
+    with on_one_thread(), quietly():
+        return tokenizer_for(_rehearsed(spec, presets, seed, on_progress))
 
 
 def _rehearsed(spec: MultiEnvSpec, presets: Mapping[str, str], seed: int, on_progress: OnProgress) -> list[Dialogue]:

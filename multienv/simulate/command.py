@@ -36,6 +36,7 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
     goal: float = 0.8,
     plot: Path | None = None,
     json_file: Path | None = None,
+    is_json: bool = False,
     console: Console,
 ) -> dict[str, Simulation]:
     """Simulate the mixture of a file, show how it went, and write what was asked for.
@@ -48,6 +49,7 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
         goal: The success that the worst environment is to reach.
         plot: Where to draw it.
         json_file: Where to write all figures.
+        is_json: Print all figures as one JSON document, and nothing else.
         console: Where to show it.
 
     Returns:
@@ -70,6 +72,10 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
         name: None if name == DECLARED else name for name in curricula or (DECLARED,)
     }
     simulations = {name: spec.run(each, seed=seed, num_batches=num_batches) for name, each in chosen.items()}
+    figures: dict[str, Any] = {name: each.to_dict() for name, each in simulations.items()}
+    if is_json:
+        console.quiet = True
+        print(json.dumps(figures, indent=1))  # noqa: T201 - the result of a command
     if len(simulations) > 1:
         show_comparison(simulations, spec, goal, console)
     else:
@@ -80,7 +86,6 @@ def run_simulate(  # noqa: PLR0913 - the options of the command
             draw(simulations, plot, goal)
             console.print(f"plot: {plot}", highlight=False, markup=False)
         if json_file is not None:
-            figures: dict[str, Any] = {name: each.to_dict() for name, each in simulations.items()}
             json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
             console.print(f"figures: {json_file}", highlight=False, markup=False)
     except OSError as error:
