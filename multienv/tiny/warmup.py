@@ -87,7 +87,7 @@ def warm_up(
     Returns:
         A policy whose tool calls are well formed and whose answers are as mediocre as the players'.
     """
-    tokenizer = build_tokenizer(_render(dialogues))
+    tokenizer = fit_tokenizer(dialogues)
     model = build_model(
         tokenizer, seed=seed, initializer_range=recipe.initializer_range, attention_gain=recipe.attention_gain
     )
@@ -106,6 +106,11 @@ def warm_up(
         schedule.step()
         on_step()
     return Policy(model, tokenizer)
+
+
+def fit_tokenizer(dialogues: Sequence[Dialogue]) -> PreTrainedTokenizerFast:
+    """Fit a tokenizer to dialogues, as the policy will read and write them."""
+    return build_tokenizer(_render(dialogues))
 
 
 def _loss(
