@@ -5,7 +5,7 @@ Flow: `MultiEnvSpec.live` → the trainers' questions about sessions → `Enviro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from multienv.errors import ServerError, SessionLimitError, SpecError
@@ -54,13 +54,21 @@ class LiveMixture:
             name: ForeignEnvironment(name, spec) for name, spec in specs.items() if isinstance(spec, ForeignSpec)
         }
 
-    def everywhere(self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """Fetch one thing from all ORS environments at once; the first error is raised as soon as it is known."""
-        for client in self.clients.values():
+    def everywhere(
+        self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]], among: Collection[str] | None = None
+    ) -> dict[str, T]:
+        """Fetch one thing from all ORS environments at once; the first error is raised as soon as it is known.
+
+        Args:
+            fetch: Fetches it from one.
+            among: The environments that are asked; None for all.
+        """
+        asked = {name: client for name, client in self.clients.items() if among is None or name in among}
+        for client in asked.values():
             client.prepare()
-        if not self.clients:
+        if not asked:
             return {}
-        fetching = {name: fetch(client) for name, client in self.clients.items()}
+        fetching = {name: fetch(client) for name, client in asked.items()}
         return session_loop().run(all_or_first_error(fetching))
 
     def where_it_can_be_had(
