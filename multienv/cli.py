@@ -253,19 +253,21 @@ def simulate(
     is_json: _Json = False,
 ) -> None:
     """Play a mixture against simulated learners: no model, no server, no key."""
+    from multienv.commands.screen import working  # noqa: PLC0415 - keeps --help fast
     from multienv.simulate.command import run_simulate  # noqa: PLC0415 - keeps --help fast
 
-    run_simulate(
-        file,
-        curricula=curriculum or (),
-        seed=seed,
-        num_batches=num_batches,
-        goal=goal,
-        plot=plot,
-        json_file=json_file,
-        is_json=is_json,
-        console=Console(),
-    )
+    with working("playing the mixture"):
+        run_simulate(
+            file,
+            curricula=curriculum or (),
+            seed=seed,
+            num_batches=num_batches,
+            goal=goal,
+            plot=plot,
+            json_file=json_file,
+            is_json=is_json,
+            console=Console(),
+        )
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from multienv.evaluation.endpoint import _names
 from multienv.evaluation.record import read_attempts
 from multienv.reporting import read_episodes
 from tests.support import training
+from tests.support.environments import EchoEnvironment
 from tests.support.openai_server import Model, OpenAIServer, call, say
 from tests.support.servers import ORSServer
 
@@ -161,10 +162,9 @@ def test_another_evaluation_is_not_mixed_with_one_that_is_there(
             evaluated(spec, settings_of(server, temperature=0.5), tmp_path / "out")
 
 
-def test_a_killed_evaluation_goes_on_where_it_was(
-    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
-) -> None:
+def test_a_killed_evaluation_goes_on_where_it_was(endpoint: Callable[..., OpenAIServer], tmp_path: Path) -> None:
     server = endpoint(latency_s=0.3)
+    echo_server = ORSServer([EchoEnvironment]).start()  # a killed process leaves its sessions to the server's reaper
     directory = tmp_path / "out"
     program = f"""
 import pathlib
@@ -193,6 +193,7 @@ with MultiEnvSpec({{"echo": {echo_server.url!r}}}) as spec:
     assert len(after) == 12
     assert all(after[key] == one for key, one in done.items())
     assert len(server.bodies) - before >= 12 - len(done)
+    echo_server.stop()
 
 
 def test_faults_of_the_endpoint_are_tried_again_and_never_count_as_a_failed_task(
