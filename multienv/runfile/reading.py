@@ -34,13 +34,15 @@ class RunFile:
         document: The file.
         spec: What it declares.
         presets: From the names of the environments that have a preset to the preset's name.
-        is_offline: True where the environments are replicas and the model is a tiny one.
+        is_offline: True where the environments are replicas.
+        has_tiny_model: True where the model is a tiny one made on the spot: offline, unless `offline` names another.
     """
 
     document: Document
     spec: RunSpec
     presets: Mapping[str, str]
     is_offline: bool = False
+    has_tiny_model: bool = False
 
     def mixture(self) -> MultiEnvSpec:
         """Make the mixture; nothing is fetched yet.
@@ -112,7 +114,11 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
     if not isinstance(document.values, Mapping):
         accepted = ", ".join(RunSpec.model_fields)
         raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
+    own_model = False
     if offline:
+        section = document.values.get(_OFFLINE)
+        model = section.get("model") if isinstance(section, Mapping) else None
+        own_model = isinstance(model, Mapping) and model.get("model_name_or_path") is not None
         document = document.overlaid(_OFFLINE)
     wrongs: list[Wrong] = []
     values = dict(document.values)
@@ -127,7 +133,7 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
         raise SpecError(f"{refusal(document, wrongs)}\n{error}") from None
     if wrongs:
         raise refusal(document, wrongs)
-    return RunFile(document, spec, _presets(document.values), offline)
+    return RunFile(document, spec, _presets(document.values), offline, offline and not own_model)
 
 
 def _presets(values: Mapping[str, Any]) -> dict[str, str]:
