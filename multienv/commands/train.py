@@ -6,6 +6,8 @@ Flow: `cli.train` → `run_train` → `RunFile` → `MultiEnvGRPOTrainer` → th
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,9 +20,10 @@ from rich.console import Console
 from multienv.commands.opened import unusable_model
 from multienv.commands.screen import counted, notes, print_json, working
 from multienv.commands.writing import write_json
-from multienv.errors import CheckpointError
+from multienv.errors import CheckpointError, MultiEnvError
 from multienv.reporting import account_table, read_episodes, summary, summary_table
 from multienv.runfile import RunFile, read_run
+from multienv.runfile.arguments import refused
 
 if TYPE_CHECKING:
     from trl import GRPOConfig, ModelConfig
@@ -57,6 +60,7 @@ def run_train(
     run = read_run(file, offline=offline)
     with working("loading torch and TRL"):
         config = run.grpo_config()
+    _take_out_token(config)
     directory = Path(config.output_dir)
     checkpoint = _checkpoint(directory) if resume else config.resume_from_checkpoint
     with _quietly(is_tiny=run.has_tiny_model), run.mixture() as spec:
@@ -84,15 +88,32 @@ def _quietly(*, is_tiny: bool) -> Iterator[None]:
 
 
 def _checkpoint(directory: Path) -> str:
-    from transformers.trainer_utils import get_last_checkpoint  # noqa: PLC0415 - imports torch
+    numbered = {
+        int(path.name.rpartition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]") if path.is_dir()
+    }
+    for _, path in sorted(numbered.items(), reverse=True):
+        if _is_whole(path):
+            return str(path)
+        notes().print(f"{path} was not written to its end, so it is left out", markup=False, soft_wrap=True)
+    raise CheckpointError(
+        f"{directory} holds no checkpoint to go on from; leave --resume out to begin, and set save_steps in grpo: "
+        "to have checkpoints"
+    )
 
-    found = get_last_checkpoint(str(directory)) if directory.is_dir() else None
-    if found is None:
-        raise CheckpointError(
-            f"{directory} holds no checkpoint to go on from; leave --resume out to begin, and set save_steps in grpo: "
-            "to have checkpoints"
-        )
-    return str(found)
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Tell whether a checkpoint was written to its end: the trainer's state is the last of its files."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _take_out_token(config: GRPOConfig) -> None:
+    """Hand the hub's token to its client by the client's own variable: transformers saves its arguments in files."""
+    if config.hub_token is not None:
+        os.environ["HF_TOKEN"], config.hub_token = config.hub_token, None
 
 
 def _model(run: RunFile, spec: MultiEnvSpec, config: GRPOConfig) -> tuple[str, dict[str, Any]]:
@@ -163,15 +184,20 @@ def _train(
     from multienv.training import LogFile, MultiEnvGRPOTrainer  # noqa: PLC0415 - imports torch
 
     switches = dict(run.spec.trainer)
-    with working("loading the model, and asking the servers"):
-        trainer = MultiEnvGRPOTrainer(
-            model,
-            config,
-            spec=spec,
-            callbacks=[LogFile()],
-            **{**switches, "renamed": switches["renamed"] or None},
-            **options,
-        )
+    try:
+        with working("loading the model, and asking the servers"):
+            trainer = MultiEnvGRPOTrainer(
+                model,
+                config,
+                spec=spec,
+                callbacks=[LogFile()],
+                **{**switches, "renamed": switches["renamed"] or None},
+                **options,
+            )
+    except MultiEnvError:
+        raise
+    except (ValueError, ImportError) as error:  # what TRL and transformers see first when a trainer is made
+        raise refused("grpo", run.spec.grpo, run.document, "the trainer", error) from error
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     console = notes()

@@ -114,14 +114,16 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
     if not isinstance(document.values, Mapping):
         accepted = ", ".join(RunSpec.model_fields)
         raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
-    own_model = False
+    over = document.values.get(_OFFLINE)
+    if not isinstance(over, Mapping | None):
+        text = f"offline is of type {type(over).__name__}; accepted: a mapping, laid over the rest of the file"
+        raise refusal(document, [Wrong((_OFFLINE,), (), text)])
+    model = over.get("model") if over is not None else None
+    own_model = isinstance(model, Mapping) and model.get("model_name_or_path") is not None
     if offline:
-        section = document.values.get(_OFFLINE)
-        model = section.get("model") if isinstance(section, Mapping) else None
-        own_model = isinstance(model, Mapping) and model.get("model_name_or_path") is not None
         document = document.overlaid(_OFFLINE)
     wrongs: list[Wrong] = []
-    values = dict(document.values)
+    values = {key: value for key, value in document.values.items() if value is not None}  # `grpo:` with nothing in it
     if offline:
         values = at_replicas(values, wrongs)
     values = Resolver(document.path.parent, wrongs).run(values)
