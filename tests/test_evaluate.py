@@ -16,7 +16,7 @@ from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, RewardSpec
 from multienv.errors import AuthenticationError, MultiEnvError, RecordError, ServerUnreachableError, SpecError
 from multienv.evaluation import EndpointPolicy, EvalSpec, Evaluation, LocalPolicy, compared, evaluate
 from multienv.evaluation.endpoint import _names, _sent
-from multienv.evaluation.record import read_attempts
+from multienv.evaluation.record import EvaluationRecord, read_attempts
 from multienv.reporting import read_episodes
 from tests.support import training
 from tests.support.environments import EchoEnvironment
@@ -386,3 +386,23 @@ def test_a_conversation_of_the_environments_own_has_an_id_for_each_call() -> Non
     first, *results = _sent(messages, {"a.b": "a_b"})
     assert [call["function"]["name"] for call in first["tool_calls"]] == ["a_b", "c"]
     assert [result["tool_call_id"] for result in results] == [call["id"] for call in first["tool_calls"]]
+
+
+def test_two_evaluations_do_not_write_into_one_directory(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    server = endpoint()
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        refused: list[str] = []
+
+        def model(messages: list[dict[str, Any]], tools: Any) -> dict[str, Any]:
+            if not refused:
+                with pytest.raises(SpecError) as caught:
+                    EvaluationRecord.begin(tmp_path / "out", {}, frozenset())
+                refused.append(str(caught.value))
+            return diligent(messages, tools)
+
+        server.model = model
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out")
+        evaluated(spec, settings_of(server), tmp_path / "out")
+    assert "is being written by another evaluation" in refused[0]

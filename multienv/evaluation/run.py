@@ -91,12 +91,13 @@ def evaluate(
 async def _evaluate(
     spec: MultiEnvSpec, policy: Policy, settings: EvalSpec, directory: Path, on_progress: OnProgress
 ) -> Evaluation:
+    record: EvaluationRecord | None = None
     try:
         await policy.prepare()
         spec.live.take_messages(is_on=True)
         rows = await asyncio.to_thread(tasks_of, spec, settings.num_tasks)
         factories: dict[str, Any] = await asyncio.to_thread(lambda: spec.environment_factory)
-        record = EvaluationRecord.begin(directory, _shared(spec, policy, settings), _secrets(spec, settings))
+        record = writing = EvaluationRecord.begin(directory, _shared(spec, policy, settings), _secrets(spec, settings))
         jobs = _jobs(rows, settings.num_attempts)
         wanted = {job.key for job in jobs}
         done = {(one.episode.task_id, one.number) for one in record.attempts}
@@ -125,7 +126,7 @@ async def _evaluate(
                 if is_last or attempt.episode.status is not EpisodeStatus.REFUSED:
                     break
                 await asyncio.sleep(declared.limits.cool_down_s)  # an outage may be over by then
-            record.add(attempt)
+            writing.add(attempt)
             num_done += 1
             on_progress(num_done, len(wanted))
 
@@ -135,6 +136,8 @@ async def _evaluate(
     except BaseExceptionGroup as group_of:
         raise _first(group_of) from None
     finally:
+        if record is not None:
+            record.close()
         await policy.close()
     counted = [one for one in record.attempts if (one.episode.task_id, one.number) in wanted]
     return summed_up(policy.name, counted, list(spec.environments), settings)
