@@ -14,6 +14,7 @@ import async_rollouts
 import curricula
 import curriculum_cost
 import dataset
+import evaluation
 import import_time
 import rendering
 import rollouts
@@ -30,6 +31,7 @@ BENCHMARKS: Mapping[str, Callable[[], Showable]] = {
     "tool_call": tool_call.run,
     "rollouts": rollouts.run,
     "async_rollouts": async_rollouts.run,
+    "evaluation": evaluation.run,
     "rendering": rendering.run,
     "sessions": sessions.run,
     "slow_environment": slow_environment.run,

@@ -6,14 +6,21 @@ Flow: `MultiEnvSpec` → fetch the chosen tasks → leave out the excluded → k
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from multienv.dataset import TaskList, build_dataset
-from multienv.errors import EmptyTaskListError, SpecError
+from multienv.errors import EmptyTaskListError, OrderError, SpecError
 from multienv.live import LiveMixture
-from multienv.manifest import Manifest, ManifestChanges, PinnedEnvironment, compare_manifests
+from multienv.manifest import (
+    Manifest,
+    ManifestChanges,
+    PinnedChanges,
+    PinnedEnvironment,
+    compare_manifests,
+    pairing,
+)
 from multienv.pinning import Pins, as_pinned, search, widened
 from multienv.sessions import EnvironmentClient
 from multienv.specs import EnvSpec, ForeignSpec, TaskSet, check_disjoint, check_held_out, left_over
@@ -21,6 +28,9 @@ from multienv.types import Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+_Fetched: TypeAlias = dict[str, tuple[tuple[str, list[Task]], TaskSet]]
+"""Under `training` and `evaluation`: the split and its chosen tasks, and where they were read."""
 
 _NONE_TRAINS: Final = (
     "there is nothing to train on: {names} {is_are} evaluation_only; leave the option out of one environment. To "
@@ -121,6 +131,32 @@ class Catalogue:
         wanted = Manifest.read(path)
         return compare_manifests(wanted, widened(tasks.declared, search(self.live, wanted, tasks.declared)))
 
+    def compare_pins(self, names: Collection[str]) -> PinnedChanges:
+        """Say what has become of the pinned tasks of some ORS environments.
+
+        Args:
+            names: The environments; the others are not asked.
+
+        Raises:
+            OrderError: Nothing is pinned.
+            SpecError: A declaration does not fit its server.
+            ServerError: A server cannot be reached, or answers wrongly.
+        """
+        if self.pins is None:
+            raise OrderError("compare_pins() was called on a mixture without a manifest; give it one with manifest=")
+        chosen = self._chosen(self.live.everywhere(_fetch_chosen, names))
+        declared = Manifest(environments={name: own.pinned() for name, own in chosen.items()})
+        pinned = self.pins.manifest.environments
+        known = {name: own for name, own in pinned.items() if name in chosen or name not in self.specs}
+        wanted = Manifest(environments=known)
+        there = widened(declared, search(self.live, wanted, declared))
+        num_kept = {}
+        for name in chosen:
+            before, now = known[name].training if name in known else None, there.environments[name].training
+            if before is not None and now is not None:
+                num_kept[name] = len(pairing(before.contents, now.contents))
+        return PinnedChanges(self.pins.path, compare_manifests(wanted, there), num_kept)
+
     def is_evaluated(self) -> bool:
         """Tell whether there is anything to evaluate on; nobody is asked."""
         return any(
@@ -139,19 +175,26 @@ class Catalogue:
             raise EmptyTaskListError(_NONE_TRAINS.format(names=names, is_are="are" if len(self.specs) > 1 else "is"))
 
     def _fetch(self) -> dict[str, _Chosen]:
-        fetched = self.live.everywhere(_fetch_chosen)
+        fetched = self._chosen(self.live.everywhere(_fetch_chosen))
         chosen: dict[str, _Chosen] = {}
         for name, spec in self.specs.items():
-            if isinstance(spec, ForeignSpec):
-                factory = spec.environment_factory
-                target = f"{getattr(factory, '__module__', '?')}.{getattr(factory, '__qualname__', '?')}"
-                foreign = self.live.foreign[name]
-                chosen[name] = _Chosen(
-                    foreign.task_list(self.system_prompt), foreign.evaluation_list(self.system_prompt), target
-                )
+            if not isinstance(spec, ForeignSpec):
+                chosen[name] = fetched[name]
                 continue
-            parts = {part: self._as_list(name, spec, tasks) for part, (tasks, _) in fetched[name].items()}
-            where = next(iter(fetched[name].values()))[1]
+            factory = spec.environment_factory
+            target = f"{getattr(factory, '__module__', '?')}.{getattr(factory, '__qualname__', '?')}"
+            foreign = self.live.foreign[name]
+            chosen[name] = _Chosen(
+                foreign.task_list(self.system_prompt), foreign.evaluation_list(self.system_prompt), target
+            )
+        return chosen
+
+    def _chosen(self, fetched: Mapping[str, _Fetched]) -> dict[str, _Chosen]:
+        """Return the tasks of ORS environments by name."""
+        chosen: dict[str, _Chosen] = {}
+        for name, own in fetched.items():
+            parts = {part: self._as_list(name, self.live.clients[name].spec, tasks) for part, (tasks, _) in own.items()}
+            where = next(iter(own.values()))[1]
             chosen[name] = _Chosen(parts.get("training"), parts.get("evaluation"), where.server, where.environment)
         return chosen
 
@@ -166,9 +209,9 @@ class Catalogue:
         check_held_out(training, [_task_set(own, own.evaluation) for own in ors.values() if own.evaluation is not None])
 
 
-async def _fetch_chosen(client: EnvironmentClient) -> dict[str, tuple[tuple[str, list[Task]], TaskSet]]:
+async def _fetch_chosen(client: EnvironmentClient) -> _Fetched:
     """Fetch what one environment trains on and is evaluated on, excluded tasks left out."""
-    fetched: dict[str, tuple[tuple[str, list[Task]], TaskSet]] = {}
+    fetched: _Fetched = {}
     for part, choice in (("training", client.spec.training), ("evaluation", client.spec.evaluation)):
         if choice is not None:
             tasks, task_set = await client.fetch_tasks(choice)

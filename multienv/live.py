@@ -5,7 +5,7 @@ Flow: `MultiEnvSpec.live` → the trainers' questions about sessions → `Enviro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from multienv.errors import ServerError, SessionLimitError, SpecError
@@ -54,13 +54,21 @@ class LiveMixture:
             name: ForeignEnvironment(name, spec) for name, spec in specs.items() if isinstance(spec, ForeignSpec)
         }
 
-    def everywhere(self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """Fetch one thing from all ORS environments at once; the first error is raised as soon as it is known."""
-        for client in self.clients.values():
+    def everywhere(
+        self, fetch: Callable[[EnvironmentClient], Coroutine[Any, Any, T]], among: Collection[str] | None = None
+    ) -> dict[str, T]:
+        """Fetch one thing from all ORS environments at once; the first error is raised as soon as it is known.
+
+        Args:
+            fetch: Fetches it from one.
+            among: The environments that are asked; None for all.
+        """
+        asked = {name: client for name, client in self.clients.items() if among is None or name in among}
+        for client in asked.values():
             client.prepare()
-        if not self.clients:
+        if not asked:
             return {}
-        fetching = {name: fetch(client) for name, client in self.clients.items()}
+        fetching = {name: fetch(client) for name, client in asked.items()}
         return session_loop().run(all_or_first_error(fetching))
 
     def where_it_can_be_had(
@@ -121,26 +129,16 @@ class LiveMixture:
         Raises:
             SessionLimitError: They cannot; it names the need, the limit and what to change.
         """
-        if short := self._first_short(needed):
-            what, need, limit = short
-            raise SessionLimitError(
-                f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
-                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation, in an "
-                "evaluation per_device_eval_batch_size"
-            )
+        if error := self._shortage(needed):
+            raise error
 
     def has_room_for(self, needed: Mapping[str, int]) -> bool:
         """Tell whether so many sessions may be open at once in this process, by environment."""
-        return self._first_short(needed) is None
+        return self._shortage(needed) is None
 
-    def _first_short(self, needed: Mapping[str, int]) -> tuple[str, int, int] | None:
-        """Return the first limit that is too low: whose it is, the need, and the limit."""
-        needed = {name: need for name, need in needed.items() if name in self.clients}
-        limits = [
-            (f"environment {name!r}", need, self.clients[name].opener.max_sessions) for name, need in needed.items()
-        ]
-        limits.append(("the whole mixture", sum(needed.values()), self.ledger.max_sessions))
-        return next(((what, need, limit) for what, need, limit in limits if limit is not None and need > limit), None)
+    def _shortage(self, needed: Mapping[str, int]) -> SessionLimitError | None:
+        limits = {name: client.opener.max_sessions for name, client in self.clients.items()}
+        return shortage(needed, limits, self.ledger.max_sessions)
 
     def open_ahead(self, environment: str, row: Mapping[str, Any]) -> None:
         """Start opening a session that the next `reset` with this row will get; a foreign environment has none.
@@ -176,3 +174,30 @@ class LiveMixture:
                 foreign.close(_CLOSE_PATIENCE_S)
         finally:
             shut_down(self.ledger, _CLOSE_PATIENCE_S)
+
+
+def shortage(
+    needed: Mapping[str, int], limits: Mapping[str, int | None], max_sessions: int | None
+) -> SessionLimitError | None:
+    """Return the error that says which limit of one process is too low for the sessions of a batch; None for none.
+
+    Args:
+        needed: Sessions needed at once, by environment; one without a limit of its own has no sessions.
+        limits: The process's share of each ORS environment's limit; None for no limit.
+        max_sessions: Its share of the mixture's limit; None for no limit.
+
+    Example:
+        >>> str(shortage({"seta": 8}, {"seta": 4}, None)).split(",")[0]
+        "a batch needs 8 sessions of environment 'seta' at once in this process"
+    """
+    needed = {name: need for name, need in needed.items() if name in limits}
+    each = [(f"environment {name!r}", need, limits[name]) for name, need in needed.items()]
+    each.append(("the whole mixture", sum(needed.values()), max_sessions))
+    for what, need, limit in each:
+        if limit is not None and need > limit:
+            return SessionLimitError(
+                f"a batch needs {need} sessions of {what} at once in this process, and its share of max_sessions is "
+                f"{limit}; raise the limit, or lower per_device_train_batch_size or steps_per_generation, in an "
+                "evaluation per_device_eval_batch_size"
+            )
+    return None

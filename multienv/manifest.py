@@ -252,6 +252,21 @@ class ManifestChanges:
         yield from (f"{name}: in the manifest, not in the mixture" for name in self.removed)
 
 
+@dataclass(frozen=True, slots=True)
+class PinnedChanges:
+    """What has become of the tasks that a manifest pins.
+
+    Attributes:
+        path: Where it was read.
+        changes: How what is there differs from it; of the environments that were asked.
+        num_kept: How many of its training tasks are still there, by environment.
+    """
+
+    path: str
+    changes: ManifestChanges
+    num_kept: Mapping[str, int]
+
+
 def compare_manifests(old: Manifest, new: Manifest) -> ManifestChanges:
     """Say how one manifest differs from another; where environments live is not compared, for servers move."""
     both = [name for name in old.environments if name in new.environments]

@@ -8,25 +8,15 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from multienv.catalogue import Catalogue, MixtureTasks
-from multienv.checks import (
-    Finding,
-    Mixture,
-    Survey,
-    ToolsReport,
-    gravest_first,
-    make_report,
-    run_checks,
-    tasks_finding,
-)
+from multienv.checks import Finding, Look, Mixture, Survey, ToolsReport, make_report, run_checks
 from multienv.curriculum import repeated_rows
-from multienv.errors import MultiEnvError, ServerError, SpecError
+from multienv.errors import ServerError, SpecError
 from multienv.live import LiveMixture
 from multienv.manifest import ManifestChanges
 from multienv.pinning import Pins
@@ -374,29 +364,25 @@ class MultiEnvSpec:
                 has_shared_rewards=bool(self._shared),
                 args=args,
                 max_sessions=self._max_sessions,
+                max_open=live.ledger.max_sessions,
                 curriculum=self.curriculum,
                 repeats_rows=self.has_declared_mixture,
                 system_prompt=self._system_prompt,
                 max_model_tokens=max_model_tokens,
+                compare_pins=None if self._pins is None else self._catalogue.compare_pins,
             ),
             num_prompts,
         )
-        return replace(found, findings=tuple(gravest_first([*found.findings, *self._pinning_findings(found)])))
+        return replace(found, tools=self._tools_seen(found.looks))
 
-    def _pinning_findings(self, found: Survey) -> list[Finding]:
-        """Say what of the declared tasks can be known only by reading them: manifests, and tasks excluded by a name."""
-        is_pinned = self._pins is not None or any(
-            isinstance(entry, str) for look in found.looks for entry in look.spec.exclude
-        )
-        if not is_pinned or any(look.failure is not None or look.tasks_failure is not None for look in found.looks):
-            return []
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            try:
-                self._tasks()
-            except MultiEnvError as error:
-                return [tasks_finding(error)]
-        return [tasks_finding(warning.message) for warning in told if issubclass(warning.category, UserWarning)]
+    def _tools_seen(self, looks: Iterable[Look]) -> ToolsReport | None:
+        """Set the tools side by side that were seen by looking; None where they cannot be shown, which a check says."""
+        try:
+            own = {look.name: make_factory(self.route(look.name, look.seen)) for look in looks if look.failure is None}
+            meta = make_meta_factory(own) if own and not self.live.foreign else None
+            return make_report(own, meta, {look.name: look.listings for look in looks}, self._presentation)
+        except Exception:  # noqa: BLE001 - strangers' tools; a check never raises
+            return None
 
     def tools_report(self) -> ToolsReport:
         """Set every tool of every environment side by side: its name in each trainer, what clashes, what changes.

@@ -108,14 +108,14 @@ def search(live: LiveMixture, wanted: Manifest, declared: Manifest) -> dict[str,
 
     async def read(client: EnvironmentClient) -> list[Task]:
         choice = client.spec.training
-        if choice is None or client.name not in lost:
+        if choice is None:
             return []
         return (await client.fetch_tasks(TaskChoice(choice.split)))[0]
 
     found: dict[str, list[Task]] = {}
-    for name, tasks in live.everywhere(read).items():
+    for name, tasks in live.everywhere(read, lost).items():
         choice, there = live.clients[name].spec.training, declared.environments[name].training
-        if name in lost and choice is not None and there is not None:
+        if choice is not None and there is not None:
             known = {task.index for task in there.tasks}
             found[name] = [
                 task

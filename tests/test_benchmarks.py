@@ -112,3 +112,9 @@ def test_a_benchmark_that_cannot_run_fails_the_whole_and_keeps_no_other_from_run
     assert "twice as slow" in shown.out
     assert run_all.main(benchmarks={"runs": runs}) == 0
     assert run_all.main(["nothing"]) == 2
+
+
+def test_an_evaluation_makes_the_same_attempts_at_once_and_one_after_the_other() -> None:
+    found = evaluated("evaluation", "run(num_tasks=2, latency_s=0.01)")
+    assert [row["what"] for row in found["rows"]][1] == "the same at once"
+    assert all(row["duration_s"] > 0 for row in found["rows"])

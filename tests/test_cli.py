@@ -320,7 +320,7 @@ def test_a_terminal_sees_each_environment_while_it_trains() -> None:
 
 def test_the_example_runs_offline_from_check_to_report(tmp_path: Path) -> None:
     """What the README promises, with fewer steps, as a newcomer runs it: without a key and in another folder."""
-    text = EXAMPLE.read_text(encoding="utf-8").replace("    max_steps: 20\n", "    max_steps: 1\n")
+    text = EXAMPLE.read_text(encoding="utf-8").replace("    max_steps: 25\n", "    max_steps: 1\n")
     (tmp_path / "three.yaml").write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if "KEY" not in name}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import io
 import json
@@ -20,6 +21,7 @@ from rich.console import Console
 from multienv import Episode, EpisodeStatus, RewardSpec, Step, errors
 from multienv.demo.rewards import REWARDS
 from multienv.demo.run import run_demo
+from multienv.offline import policy as offline
 from multienv.reporting import read_episodes
 from multienv.reporting import summary_table as table
 from multienv.rewards import episode_reward
@@ -27,8 +29,8 @@ from tests.strategies import episodes
 
 ROOT = Path(__file__).parent.parent
 
-NUM_WARM_UP_STEPS = 150
-"""A quarter of what the demo takes: enough for tool calls, some of them good ones."""
+RECIPE = dataclasses.replace(offline.RECIPE, num_steps=60)
+"""A tenth of the steps that the demo takes: enough for tool calls, some of them good ones."""
 
 
 def cells(shown: str) -> dict[str, list[str]]:
@@ -51,7 +53,7 @@ def test_the_demo_trains_on_three_servers_and_leaves_nothing_open(tmp_path: Path
         output_dir=tmp_path / "out",
         console=Console(width=120, file=file),
         cache_dir=tmp_path / "cache",
-        num_warm_up_steps=NUM_WARM_UP_STEPS,
+        recipe=RECIPE,
     )
     printed = file.getvalue()
     assert str(tmp_path / "out") in printed

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec
+from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, RewardSpec
 from multienv.errors import AuthenticationError, MultiEnvError, RecordError, ServerUnreachableError, SpecError
 from multienv.evaluation import EndpointPolicy, EvalSpec, Evaluation, LocalPolicy, compared, evaluate
-from multienv.evaluation.endpoint import _names
+from multienv.evaluation.endpoint import _names, _sent
 from multienv.evaluation.record import EvaluationRecord, read_attempts
 from multienv.reporting import read_episodes
 from tests.support import training
+from tests.support.environments import EchoEnvironment
 from tests.support.openai_server import Model, OpenAIServer, call, say
 from tests.support.servers import ORSServer
 
@@ -161,10 +162,9 @@ def test_another_evaluation_is_not_mixed_with_one_that_is_there(
             evaluated(spec, settings_of(server, temperature=0.5), tmp_path / "out")
 
 
-def test_a_killed_evaluation_goes_on_where_it_was(
-    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
-) -> None:
+def test_a_killed_evaluation_goes_on_where_it_was(endpoint: Callable[..., OpenAIServer], tmp_path: Path) -> None:
     server = endpoint(latency_s=0.3)
+    echo_server = ORSServer([EchoEnvironment]).start()  # a killed process leaves its sessions to the server's reaper
     directory = tmp_path / "out"
     program = f"""
 import pathlib
@@ -193,6 +193,7 @@ with MultiEnvSpec({{"echo": {echo_server.url!r}}}) as spec:
     assert len(after) == 12
     assert all(after[key] == one for key, one in done.items())
     assert len(server.bodies) - before >= 12 - len(done)
+    echo_server.stop()
 
 
 def test_faults_of_the_endpoint_are_tried_again_and_never_count_as_a_failed_task(
@@ -399,20 +400,64 @@ def test_answers_that_bend_the_protocol_are_understood(
     assert attempt.episode.completion[-1]["content"] == "I give up."
 
 
-def test_two_evaluations_do_not_write_to_one_directory_at_once(
+def test_an_answer_that_is_none_costs_its_attempt_and_no_more(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    def model(messages: list[dict[str, Any]], tools: Any) -> dict[str, Any]:
+        return {"role": "assistant", "tool_calls": 7} if "world" in prompt_of(messages) else diligent(messages, tools)
+
+    server = endpoint(model)
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        found = evaluated(spec, settings_of(server), tmp_path / "out")
+    assert (found.num_lost, found.environments["echo"].num_attempts) == (1, 2)
+
+
+def test_half_a_call_is_not_made(echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path) -> None:
+    server = endpoint(lambda _messages, _tools: {**call("echo", {"text": "hello"}), "finish_reason": "length"})
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out")
+    [episode] = read_episodes(tmp_path / "out")
+    assert (episode.status, episode.steps) == (EpisodeStatus.TRUNCATED, ())
+
+
+def test_another_reward_rule_is_another_evaluation(
     echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
 ) -> None:
     server = endpoint()
-    refused: list[str] = []
-
-    def another(_done: int, _total: int) -> None:
-        if not refused:
-            with pytest.raises(SpecError) as caught:
-                EvaluationRecord.begin(tmp_path / "out", {}, ())
-            refused.append(str(caught.value))
-
     with MultiEnvSpec({"echo": echo_server.url}) as spec:
-        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out", on_progress=another)
-        assert "another evaluation; wait for its end" in refused[0]
-        evaluated(spec, settings_of(server, num_tasks=2), tmp_path / "out")
-    assert len(read_attempts(tmp_path / "out")) == 2
+        evaluated(spec, settings_of(server), tmp_path / "out")
+    with MultiEnvSpec({"echo": EnvSpec(echo_server.url, reward=RewardSpec(scale=2.0))}) as spec:
+        with pytest.raises(SpecError, match="rewards="):
+            evaluated(spec, settings_of(server), tmp_path / "out")
+
+
+def test_a_conversation_of_the_environments_own_has_an_id_for_each_call() -> None:
+    calls = [{"type": "function", "function": {"name": name, "arguments": {}}} for name in ("a.b", "c")]
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "name": "a.b", "content": "1"},
+        {"role": "tool", "name": "c", "content": "2"},
+    ]
+    first, *results = _sent(messages, {"a.b": "a_b"})
+    assert [call["function"]["name"] for call in first["tool_calls"]] == ["a_b", "c"]
+    assert [result["tool_call_id"] for result in results] == [call["id"] for call in first["tool_calls"]]
+
+
+def test_two_evaluations_do_not_write_into_one_directory(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    server = endpoint()
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        refused: list[str] = []
+
+        def model(messages: list[dict[str, Any]], tools: Any) -> dict[str, Any]:
+            if not refused:
+                with pytest.raises(SpecError) as caught:
+                    EvaluationRecord.begin(tmp_path / "out", {}, frozenset())
+                refused.append(str(caught.value))
+            return diligent(messages, tools)
+
+        server.model = model
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out")
+        evaluated(spec, settings_of(server), tmp_path / "out")
+    assert "is being written by another evaluation" in refused[0]

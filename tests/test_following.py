@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvGRPOTrainer, MultiE
 from multienv.errors import SpecError
 from multienv.specs import CurriculumSpec, Schedule, Stage, TaskRules
 from multienv.testing import Fault, FaultKind, FaultServer, Phase
-from multienv.training.curriculum import FollowsCurriculum
+from multienv.training.stream import BatchSize
 from tests.support.quiz import Noting, quiz, trainer_on
 from tests.support.servers import ORSServer
 from tests.support.training import call, scripted_trainer
@@ -137,14 +136,8 @@ def test_the_horizons_of_a_stage_act_in_training_and_not_in_evaluation(climb_ser
 def test_limits_of_sessions_hold_as_many_groups_as_fit_on_each_rank_however_groups_fall(
     num_ranks: int, num_groups: int, most: int
 ) -> None:
-    client = SimpleNamespace(opener=SimpleNamespace(max_sessions=7))
-    trainer: Any = SimpleNamespace(
-        spec=SimpleNamespace(live=SimpleNamespace(clients={"a": client})),
-        args=SimpleNamespace(generation_batch_size=2 * num_groups),
-        num_generations=2,
-        accelerator=SimpleNamespace(num_processes=num_ranks),
-    )
-    assert FollowsCurriculum._most_groups(trainer, "a") == most
+    assert BatchSize(2, num_groups, 1, 1, num_ranks=num_ranks).most_groups(7) == most
+    assert BatchSize(2, num_groups, 1, 1, num_ranks=num_ranks).most_groups(None) is None
 
 
 class Outage(TrainerCallback):

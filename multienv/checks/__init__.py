@@ -4,10 +4,9 @@ Flow: `MultiEnvSpec.check` and `MultiEnvSpec.tools_report` → here; nothing her
 """
 
 from multienv.checks.findings import OF_PLAIN_TRAINERS, Code, Finding, Severity, gravest_first
-from multienv.checks.fit import prompt_lengths
 from multienv.checks.looks import Look, Mixture, Visit
 from multienv.checks.report import Collision, Drift, Effects, Renamed, ToolRow, ToolsReport, make_report
-from multienv.checks.run import Survey, run_checks, tasks_finding
+from multienv.checks.run import Survey, run_checks
 
 __all__ = [
     "OF_PLAIN_TRAINERS",
@@ -26,7 +25,5 @@ __all__ = [
     "Visit",
     "gravest_first",
     "make_report",
-    "prompt_lengths",
     "run_checks",
-    "tasks_finding",
 ]

@@ -1,26 +1,26 @@
-"""Decides what is asked of each environment before anything is judged: its tools, tasks and secrets, and one session.
+"""Decides what is known of a mixture when it is judged: what was declared, and what each environment answered.
 
-Flow: `run.run_checks` → `look_at` → one `Look` per ORS environment → the checks.
+Flow: `looking` fills in one `Look` per ORS environment → the checks, `multienv check`, `multienv plan`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeAlias
 
 from multienv.checks.findings import Code, Finding, Severity
-from multienv.errors import SpecError
 from multienv.foreign import ForeignEnvironment
+from multienv.manifest import PinnedChanges
 from multienv.router import Presentation
-from multienv.sessions import EnvironmentClient, LiveSession, Outline, session_loop
+from multienv.sessions import EnvironmentClient, Outline
 from multienv.specs import CurriculumSpec, EnvSpec, ForeignSpec
 from multienv.types import Prompt, TerminalTool, ToolListing, ToolSpec
 
-T = TypeVar("T")
+ComparePins: TypeAlias = Callable[[Collection[str]], PinnedChanges]
+"""Says what has become of the pinned tasks of some ORS environments, by their names."""
 _CURRICULUM = CurriculumSpec()
+_FORWARDED: Final = "api_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,15 @@ class Mixture:
         has_shared_rewards: True for a mixture with reward functions for all environments.
         args: The trainer's configuration, or None.
         max_sessions: Most sessions of all environments at once, or None.
+        max_open: The share of them that this process may open; None for no limit.
         curriculum: Which environment is trained on how often.
         repeats_rows: True where a task can be several rows of the training dataset.
         outlines: What is known of the tasks of the ORS environments that could be asked.
+        held_out: The same of the tasks they are evaluated on, where that is known.
         system_prompt: System message of environments without one of their own.
         max_model_tokens: Most tokens of a prompt and its completion together; None where nobody says.
+        compare_pins: Reads what a manifest pins; None for a mixture without one.
+        pins: What has become of what is pinned; None where that is not known.
     """
 
     specs: Mapping[str, EnvSpec | ForeignSpec]
@@ -49,11 +53,15 @@ class Mixture:
     has_shared_rewards: bool = False
     args: Any = None
     max_sessions: int | None = None
+    max_open: int | None = None
     curriculum: CurriculumSpec = _CURRICULUM
     repeats_rows: bool = False
     outlines: Mapping[str, Outline] = field(default_factory=dict)
+    held_out: Mapping[str, Outline] = field(default_factory=dict)
     system_prompt: str | None = None
     max_model_tokens: int | None = None
+    compare_pins: ComparePins | None = None
+    pins: PinnedChanges | None = None
 
     @property
     def num_rows(self) -> dict[str, int]:
@@ -64,7 +72,9 @@ class Mixture:
                 if "train_dataset" in spec.__dict__:  # an object's attributes are read when they are needed, not here
                     counted[name] = spec.num_rows
             elif name in self.outlines:
-                counted[name] = 0 if spec.evaluation_only else self.outlines[name].num_rows
+                pinned = None if self.pins is None else self.pins.num_kept.get(name)
+                declared = 0 if spec.evaluation_only else self.outlines[name].num_rows
+                counted[name] = declared if pinned is None else pinned
         return counted
 
     @property
@@ -79,15 +89,19 @@ class Visit:
 
     Attributes:
         index: The task it was opened for.
-        prompt: The task's prompt, as a conversation where it has one.
-        listing: The tools of the task.
-        open_s: Seconds until its prompt was there.
+        prompt: The task's prompt, as a conversation where it has one; empty if there was no session.
+        listing: The tools of the task; None if there was no session.
+        open_s: Seconds from the request for the session until its prompt was there, as `LiveSession` has them.
+        num_tries: How often opening it was tried.
+        failure: Why there was none, or None.
     """
 
     index: int
-    prompt: Prompt
-    listing: ToolListing
-    open_s: float
+    prompt: Prompt = ()
+    listing: ToolListing | None = None
+    open_s: float = 0.0
+    num_tries: int = 1
+    failure: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +118,14 @@ class Look:
         tasks_failure: Why that is not known, or None.
         held_out: The same for the tasks it is evaluated on, where it trains on others; or None.
         held_out_failure: Why that is not known, or None.
-        index: The task that a session was opened for.
-        prompt: That task's prompt, as a conversation where it has one; empty if there was no session.
-        session_failure: Why there was none, or None.
+        splits: Its splits with their numbers of tasks, None for one that is not known; empty if none is.
+        visits: What the sessions said that were opened, the first declared task's first; empty where its tasks are not
+            those declared.
         required_secrets: Names of the secrets a session needs.
         secrets_failure: Why these are not known, or None.
-        splits: Its splits with their numbers of tasks; empty where it could not say.
-        visits: What the sessions that were opened said, the first of them `index`'s.
+        num_tokens: How long the prompt of each visited task is with its tools, by index; empty where nobody knows the
+            policy.
+        tokens_failure: Why that is not known, or None.
     """
 
     name: str
@@ -122,13 +137,33 @@ class Look:
     tasks_failure: Exception | None = None
     held_out: Outline | None = None
     held_out_failure: Exception | None = None
-    index: int = 0
-    prompt: Prompt = ()
-    session_failure: Exception | None = None
+    splits: Mapping[str, int | None] = field(default_factory=dict)
+    visits: tuple[Visit, ...] = ()
     required_secrets: tuple[str, ...] = ()
     secrets_failure: Exception | None = None
-    splits: Mapping[str, int] = field(default_factory=dict)
-    visits: tuple[Visit, ...] = ()
+    num_tokens: Mapping[int, int] = field(default_factory=dict)
+    tokens_failure: Exception | None = None
+
+    @property
+    def index(self) -> int:
+        """The task that the first session was opened for."""
+        return self.visits[0].index if self.visits else self.spec.first_choice.first
+
+    @property
+    def prompt(self) -> Prompt:
+        """That task's prompt; empty if there was no session."""
+        return self.visits[0].prompt if self.visits else ()
+
+    @property
+    def missing_secrets(self) -> tuple[str, ...]:
+        """The required secrets that are not declared; the key of a catalogue target is one of its sessions already."""
+        given = {*(self.spec.secrets or {}), _FORWARDED}
+        return tuple(name for name in self.required_secrets if name not in given)
+
+    @property
+    def evaluated(self) -> Outline | None:
+        """What is known of the tasks it is evaluated on; None where that is nothing."""
+        return self.outline if self.spec.training is None else self.held_out
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -145,6 +180,12 @@ class Look:
         return next((listing.terminal_tool for listing in self.listings.values() if listing.terminal_tool), None)
 
     @property
+    def seen(self) -> ToolListing:
+        """All of that as one listing, as TRL's own trainers have it."""
+        shared = self.listings.get(None, ToolListing())
+        return replace(shared, tools=self.tools, terminal_tool=self.terminal_tool)
+
+    @property
     def plain_severity(self) -> Severity:
         """How serious it is that TRL's own trainers show less than was published."""
         return Severity.NOTE if self.is_exact else Severity.WARNING
@@ -152,111 +193,3 @@ class Look:
     def finding(self, severity: Severity, code: Code, message: str, fix: str = "") -> Finding:
         """Return a finding about this environment."""
         return Finding(severity, self.name, code, message, fix)
-
-
-def look_at(clients: Mapping[str, EnvironmentClient], num_visits: int = 1) -> list[Look]:
-    """Look at every environment, all at once. What fails is in the look; nothing is raised.
-
-    Each is asked for its tools, its splits, its first declared task and its secrets, and one session is opened for that
-    task, and closed. There is no session where the server holds no such task.
-
-    Args:
-        clients: The environments.
-        num_visits: Tasks of each that a session is opened for, evenly over those that are chosen.
-    """
-    looking = [_start(client, num_visits) for client in clients.values()]
-    return session_loop().run(_all(looking)) if looking else []
-
-
-async def _all(looking: list[Coroutine[Any, Any, Look]]) -> list[Look]:
-    return list(await asyncio.gather(*looking))
-
-
-def _start(client: EnvironmentClient, num_visits: int) -> Coroutine[Any, Any, Look]:
-    """Return the coroutine that looks; what must be done on the caller's thread is done here."""
-    index = client.spec.first_choice.first
-    try:
-        opening: Coroutine[Any, Any, LiveSession] | Exception = client.open(index)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        opening = error
-    return _look(client, index, opening, num_visits)
-
-
-async def _look(
-    client: EnvironmentClient, index: int, opening: Coroutine[Any, Any, LiveSession] | Exception, num_visits: int
-) -> Look:
-    look = Look(client.name, client.spec, client.takes_messages, index=index)
-    if isinstance(opening, Exception):
-        return replace(look, failure=opening)
-    try:
-        shared = await client.fetch_shared_tools()
-    except BaseException as error:
-        opening.close()
-        if not isinstance(error, Exception):
-            raise
-        return replace(look, failure=error)
-    listings: dict[int | str | None, ToolListing] = {**client.listings, None: shared}
-    secrets, outline = await asyncio.gather(
-        _attempt(client.fetch_required_secrets()), _attempt(client.fetch_outline(client.spec.first_choice))
-    )
-    if isinstance(secrets, Exception):
-        look = replace(look, secrets_failure=secrets)
-    else:
-        look = replace(look, required_secrets=tuple(secrets))
-    look = replace(look, tasks_failure=outline) if isinstance(outline, Exception) else replace(look, outline=outline)
-    if isinstance(outline, SpecError):
-        opening.close()
-        return replace(look, listings=listings)
-    if client.spec.training is not None and client.spec.evaluation is not None:
-        held_out = await _attempt(client.fetch_outline(client.spec.evaluation))
-        if isinstance(held_out, Exception):
-            look = replace(look, held_out_failure=held_out)
-        else:
-            look = replace(look, held_out=held_out)
-    splits = await _attempt(client.fetch_splits())
-    more = [] if isinstance(outline, Exception) else _spread(client, outline.num_rows, num_visits)
-    visits = await asyncio.gather(
-        _attempt(_visit(index, opening, shared)),
-        *(_attempt(_visit(another, client.open(another), shared)) for another in more if another != index),
-    )
-    first = visits[0]
-    look = replace(
-        look,
-        splits={} if isinstance(splits, Exception) else splits,
-        visits=tuple(visit for visit in visits if isinstance(visit, Visit)),
-    )
-    if isinstance(first, Exception):
-        look = replace(look, session_failure=first)
-    else:
-        look = replace(look, prompt=first.prompt)
-        if first.listing is not shared:
-            listings[index] = first.listing
-    return replace(look, listings=listings)
-
-
-def _spread(client: EnvironmentClient, num_rows: int, num_visits: int) -> list[int]:
-    """Return indices of chosen tasks, evenly over all of them."""
-    choice = client.spec.first_choice
-    chosen = sorted(set(range(num_rows) if choice.indices is None else choice.indices) - choice.excluded_indices)
-    most = min(num_visits, len(chosen))
-    return [chosen[place * (len(chosen) - 1) // max(1, most - 1)] for place in range(most)] if most > 1 else []
-
-
-async def _attempt(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
-    try:
-        return await coroutine
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        return error
-
-
-async def _visit(index: int, opening: Coroutine[Any, Any, LiveSession], shared: ToolListing) -> Visit:
-    """Open the session, read what its task says, and close it."""
-    started = time.monotonic()
-    live = await opening
-    took_s = time.monotonic() - started
-    try:
-        if (live.listing or shared).has_messages:
-            await live.fetch_prompt(as_messages=True)
-        return Visit(index, live.prompt, live.listing or shared, took_s)
-    finally:
-        await live.close()

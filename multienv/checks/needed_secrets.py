@@ -6,12 +6,9 @@ Flow: `run` → here, with what `looks` was answered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from multienv.checks.findings import Code, Finding, Severity, sentence
 from multienv.checks.looks import Look, Mixture
-
-_FORWARDED: Final = "api_key"
 
 
 def check_secrets(look: Look, _mixture: Mixture) -> Iterator[Finding]:
@@ -23,8 +20,7 @@ def check_secrets(look: Look, _mixture: Mixture) -> Iterator[Finding]:
             f"which secrets it needs could not be asked: {sentence(look.secrets_failure)}",
             "Compare its page in the catalogue with EnvSpec(secrets=...).",
         )
-    given = {*(look.spec.secrets or {}), _FORWARDED}
-    if missing := [name for name in look.required_secrets if name not in given]:
+    if missing := look.missing_secrets:
         declared = ", ".join(look.spec.secrets or {}) or "none"
         yield look.finding(
             Severity.ERROR,

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from multienv.checks.apart import check_apart
 from multienv.checks.batches import check_evaluation_limits, check_rows, check_session_limits
-from multienv.checks.findings import Code, Finding, Severity, advised, gravest_first
-from multienv.checks.fit import check_fit
+from multienv.checks.findings import Code, Finding, Severity, gravest_first
+from multienv.checks.fit import check_fit, measured
 from multienv.checks.foreign import check_foreign, check_foreign_tools
-from multienv.checks.looks import Look, Mixture, look_at
+from multienv.checks.looking import look_at
+from multienv.checks.looks import Look, Mixture
 from multienv.checks.metadata import check_metadata
 from multienv.checks.needed_secrets import check_secrets
+from multienv.checks.pins import check_pins
 from multienv.checks.prompts import check_prompt
+from multienv.checks.report import ToolsReport
 from multienv.checks.rewards import check_reward_sources, check_weights
 from multienv.checks.sampling import check_curriculum, check_parts, check_sampling_weights, check_shares
 from multienv.checks.servers import check_server, check_session, check_tasks, check_what_is_offered
@@ -26,7 +30,6 @@ from multienv.checks.signatures import check_names, check_signatures
 from multienv.checks.templates import check_template
 from multienv.checks.tokens import check_policy, check_special_tokens
 from multienv.checks.tools import check_schemas, check_tasks_tools, check_terminal_tool
-from multienv.errors import MultiEnvError
 
 EnvironmentCheck: TypeAlias = Callable[[Look, Mixture], Iterable[Finding]]
 """Judges what one ORS environment answered."""
@@ -69,6 +72,8 @@ MIXTURE_CHECKS: Final[tuple[MixtureCheck, ...]] = (
     check_foreign,
     check_foreign_tools,
     check_metadata,
+    check_apart,
+    check_pins,
 )
 """Made once."""
 
@@ -81,11 +86,13 @@ class Survey:
         looks: What each ORS environment answered.
         findings: What could go wrong, gravest first.
         mixture: What was looked at.
+        tools: The tools that are known from the looks, side by side; None where they cannot be shown.
     """
 
     looks: tuple[Look, ...]
     findings: tuple[Finding, ...]
     mixture: Mixture
+    tools: ToolsReport | None = None
 
 
 def run_checks(mixture: Mixture, num_visits: int = 1) -> Survey:
@@ -98,15 +105,29 @@ def run_checks(mixture: Mixture, num_visits: int = 1) -> Survey:
     Returns:
         What was found. Whatever goes wrong is a finding; nothing is raised.
     """
-    looks: list[Look] = []
     failed: list[Finding] = []
+    looks: list[Look] = []
     try:
-        looks = look_at(mixture.clients, num_visits)
-        mixture = replace(mixture, outlines={look.name: look.outline for look in looks if look.outline is not None})
+        looks = [measured(look, mixture) for look in look_at(mixture.clients, num_visits, mixture.max_open)]
     except Exception as error:  # noqa: BLE001 - see `_contained`
         failed.append(_failed("look_at", None, error))
+    mixture = replace(
+        mixture,
+        outlines={look.name: look.outline for look in looks if look.outline is not None},
+        held_out={look.name: look.evaluated for look in looks if look.evaluated is not None},
+    )
+    if mixture.compare_pins is not None:
+        reached = [look.name for look in looks if _knows_tasks(look)]
+        try:
+            mixture = replace(mixture, pins=mixture.compare_pins(reached))
+        except Exception as error:  # noqa: BLE001 - see `_contained`
+            failed.append(_failed("compare_pins", None, error))
     findings = gravest_first([*failed, *_findings(mixture, looks)])
     return Survey(tuple(looks), tuple(findings), mixture)
+
+
+def _knows_tasks(look: Look) -> bool:
+    return look.outline is not None and look.held_out_failure is None
 
 
 def _findings(mixture: Mixture, looks: Iterable[Look]) -> Iterator[Finding]:
@@ -119,18 +140,6 @@ def _findings(mixture: Mixture, looks: Iterable[Look]) -> Iterator[Finding]:
         for environment_check in ENVIRONMENT_CHECKS:
             make = functools.partial(environment_check, look, mixture)
             yield from _contained(environment_check.__name__, look.name, make)
-
-
-def tasks_finding(told: Exception | str) -> Finding:
-    """Return the finding about tasks that can be known only by reading them: a manifest's, or excluded by a name.
-
-    Args:
-        told: The error that reading them ended in, or the warning that it came with.
-    """
-    if isinstance(told, MultiEnvError):
-        message, fix = advised(told, "Correct the manifest, or the declaration.")
-        return Finding(Severity.ERROR, told.environment, Code.MANIFEST_DIFFERS, message, fix)
-    return Finding(Severity.WARNING, None, Code.MANIFEST_DIFFERS, str(told), "Write a new manifest if that is meant.")
 
 
 def _contained(check: str, environment: str | None, make: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -86,19 +86,22 @@ def _why(look: Look, error: Exception, causes: Causes = _CAUSES) -> Finding:
 
 
 def check_session(look: Look, _mixture: Mixture) -> Iterator[Finding]:
-    """Say why the session of the first declared task could not be had."""
-    if look.session_failure is not None:
-        is_class = look.spec.kind is TargetKind.IN_PROCESS
-        said, fix = advised(
-            look.session_failure, f"{'Correct the class, or check' if is_class else 'Check'} secrets and limits."
-        )
-        yield look.finding(
-            Severity.ERROR,
-            Code.SESSION_FAILED,
-            f"the session of task {look.index} in split {look.spec.first_choice.split!r} failed, and its prompt was "
-            f"not looked at: {said}",
-            fix,
-        )
+    """Say why sessions could not be had."""
+    failed = [visit for visit in look.visits if visit.failure is not None]
+    if not failed:
+        return
+    first, *others = failed
+    assert first.failure is not None  # noqa: S101 - by the choice above
+    is_class = look.spec.kind is TargetKind.IN_PROCESS
+    said, fix = advised(first.failure, f"{'Correct the class, or check' if is_class else 'Check'} secrets and limits.")
+    more = f" So did those of tasks {', '.join(str(visit.index) for visit in others[:8])}." if others else ""
+    yield look.finding(
+        Severity.ERROR if len(failed) == len(look.visits) else Severity.WARNING,
+        Code.SESSION_FAILED,
+        f"the session of task {first.index} in split {look.spec.first_choice.split!r} failed, and its prompt was "
+        f"not looked at: {said}{more}",
+        fix,
+    )
 
 
 def check_what_is_offered(look: Look, _mixture: Mixture) -> Iterator[Finding]:
@@ -109,4 +112,12 @@ def check_what_is_offered(look: Look, _mixture: Mixture) -> Iterator[Finding]:
             Code.NO_TOOLS,
             "it has no tools and no terminal tool, so its rewards can never be earned.",
             "Set env_name= or toolset= if another one was meant; else leave it out of the mixture.",
+        )
+    shared = look.listings.get(None)
+    if look.spec.use_group_reward and shared is not None and not shared.supports_score_group:
+        yield look.finding(
+            Severity.ERROR,
+            Code.DECLARATION_WRONG,
+            "use_group_reward=True, and it does not score groups.",
+            "Leave the option out, or have the environment implement score_group.",
         )

@@ -1,28 +1,23 @@
-"""Decides what `multienv check` shows of a run before it: every environment in a row, and everything that was found.
+"""Decides what `multienv check` does: ask every environment, judge what it answered for `MultiEnvGRPOTrainer`, say so.
 
-Flow: `cli.check` → `run_check` → `MultiEnvSpec.survey` → tables or JSON, and an exit status.
+Flow: `cli.check` → `run_check` → `MultiEnvSpec.survey` → `check_document` → tables or JSON, and an exit status.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
-
-from multienv.checks import OF_PLAIN_TRAINERS, Look, Severity, Survey, prompt_lengths
+from multienv.checks import OF_PLAIN_TRAINERS, Code, Finding, Look, Severity, Survey, gravest_first
+from multienv.commands.check_table import show_check
 from multienv.commands.rendering import chat_template_of
 from multienv.commands.screen import print_json, working
-from multienv.specs import ForeignSpec
+from multienv.specs import EnvSpec, ForeignSpec, server_identity
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from multienv.meta import MultiEnvSpec
-
-_STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
 def run_check(
@@ -39,9 +34,9 @@ def run_check(
 
     Args:
         spec: The mixture.
-        args: TRL's configuration.
+        args: TRL's configuration; None for what can be said without.
         processing_class: The model's tokenizer or processor; None where nobody named the model.
-        max_model_tokens: Most tokens of a prompt and its completion together.
+        max_model_tokens: Most tokens of a prompt and its completion together; None where nobody says.
         num_prompts: Prompts of each environment that are measured; each opens a session.
         console: Where it is shown.
         is_json: Show it as JSON instead.
@@ -49,106 +44,108 @@ def run_check(
     Returns:
         1 where an error was found, else 0.
     """
-    if processing_class is not None:
-        template = chat_template_of(processing_class, has_tools=True)
-        spec.present_to(processing_class, chat_template=template, has_conversations=True)
+    refused = [] if processing_class is None else _presented(spec, processing_class)
     with working("asking every environment"):
         survey = spec.survey(args, num_prompts=num_prompts, max_model_tokens=max_model_tokens)
-        concerned = tuple(finding for finding in survey.findings if finding.code not in OF_PLAIN_TRAINERS)
-        survey = replace(survey, findings=concerned)
-        collisions = _collisions(spec)
-    rows = {look.name: _row(look, survey) for look in survey.looks}
+    survey = replace(survey, findings=tuple(gravest_first([*refused, *of_this_trainer(survey)])))
+    document = check_document(survey)
     if is_json:
-        print_json(
-            {
-                "environments": rows,
-                "foreign": [name for name, each in spec.environments.items() if isinstance(each, ForeignSpec)],
-                "max_model_tokens": max_model_tokens,
-                "collisions": collisions,
-                "findings": [asdict(finding) for finding in survey.findings],
-            }
-        )
+        print_json(document)
     else:
-        _show(survey, rows, collisions, max_model_tokens, console)
-    return int(any(finding.severity is Severity.ERROR for finding in survey.findings))
+        show_check(document, console)
+    return int(document["num_findings"][Severity.ERROR] > 0)
 
 
-def _row(look: Look, survey: Survey) -> dict[str, Any]:
-    """Return what an environment answered, as JSON can say it."""
-    reason = look.failure or look.session_failure or look.tasks_failure
-    lengths = list(prompt_lengths(look, survey.mixture).values()) if look.failure is None else []
-    target = look.spec.target
-    held_out = look.spec.evaluation
+def of_this_trainer(survey: Survey) -> list[Finding]:
+    """Return the findings that concern a run with `MultiEnvGRPOTrainer`."""
+    return [finding for finding in survey.findings if finding.code not in OF_PLAIN_TRAINERS]
+
+
+def _presented(spec: MultiEnvSpec, processing_class: Any) -> list[Finding]:
+    """Say who reads the prompts; return why TRL could not train with it."""
+    refused: list[Finding] = []
+    template = None
+    try:
+        template = chat_template_of(processing_class, has_tools=True)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's template makes of TRL's question
+        message = f"TRL cannot train with this chat template: {type(error).__name__}: {error}"
+        fix = "Give the tokenizer a chat template that TRL knows, or one that keeps what came before as it is."
+        refused.append(Finding(Severity.ERROR, None, Code.TEMPLATE_FAILS, message, fix))
+    spec.present_to(processing_class, chat_template=template, has_conversations=True)
+    return refused
+
+
+def check_document(survey: Survey) -> dict[str, Any]:
+    """Return what was found as plain JSON."""
+    looks = {look.name: look for look in survey.looks}
+    rows = {}
+    for name, declared in survey.mixture.specs.items():
+        is_known = name in looks and isinstance(declared, EnvSpec)
+        rows[name] = _row(looks[name], survey) if is_known else _foreign_row(name, declared, survey)
+    collisions = () if survey.tools is None else survey.tools.collisions
     return {
-        "target": target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}",
-        "is_reached": look.failure is None,
-        "reason": None if reason is None else str(reason),
-        "splits": dict(look.splits),
-        "num_tasks": None if look.outline is None else look.outline.num_rows,
-        "split": look.spec.first_choice.split,
-        "eval_split": None if held_out is None else held_out.split,
-        "tools": [tool.name for tool in look.tools],
-        "terminal_tool": None if look.terminal_tool is None else look.terminal_tool.name,
-        "required_secrets": list(look.required_secrets),
-        "open_s": [round(visit.open_s, 3) for visit in look.visits],
-        "prompt_tokens": lengths,
+        "environments": rows,
+        "max_model_tokens": survey.mixture.max_model_tokens,
+        "max_completion_length": getattr(survey.mixture.args, "max_completion_length", None),
+        "collisions": [
+            {
+                "tool": collision.tool,
+                "environments": list(collision.environments),
+                "is_same": collision.is_same,
+                "differences": list(collision.differences),
+            }
+            for collision in collisions
+        ],
+        "findings": [asdict(finding) for finding in survey.findings],
+        "num_findings": {
+            severity: sum(finding.severity is severity for finding in survey.findings) for severity in Severity
+        },
     }
 
 
-def _collisions(spec: MultiEnvSpec) -> list[str]:
-    """Return the tools whose name means something else in another environment; empty where nobody can be asked."""
-    try:
-        report = spec.tools_report()
-    except Exception:  # noqa: BLE001 - whatever it is, it is among the findings
-        return []
-    return [collision.tool for collision in report.collisions if not collision.is_same]
+def _row(look: Look, survey: Survey) -> dict[str, Any]:
+    """Return what an ORS environment answered."""
+    spec, reason = look.spec, look.failure or look.tasks_failure
+    reason = reason or next((visit.failure for visit in look.visits if visit.failure is not None), None)
+    opened = [visit for visit in look.visits if visit.failure is None]
+    return {
+        "kind": spec.kind,
+        "target": spec.target
+        if isinstance(spec.target, str)
+        else f"{spec.target.__module__}:{spec.target.__qualname__}",
+        "server": server_identity(spec.target),
+        "served_name": spec.served_name if look.outline is None else look.outline.served_name,
+        "is_reached": look.failure is None,
+        "reason": None if reason is None else str(reason),
+        "splits": dict(look.splits),
+        "split": None if spec.training is None else spec.training.split,
+        "num_tasks": survey.mixture.num_rows.get(look.name),
+        "eval_split": None if spec.evaluation is None else spec.evaluation.split,
+        "num_eval_tasks": None if look.evaluated is None else look.evaluated.num_rows,
+        "tools": [tool.name for tool in look.tools],
+        "terminal_tool": None if look.terminal_tool is None else look.terminal_tool.name,
+        "required_secrets": list(look.required_secrets),
+        "missing_secrets": list(look.missing_secrets),
+        "sessions_asked": len(look.visits),
+        "open_s": [round(visit.open_s, 3) for visit in opened],
+        "num_retries": sum(visit.num_tries - 1 for visit in opened),
+        **_lengths(look, survey),
+    }
 
 
-def _show(
-    survey: Survey, rows: dict[str, dict[str, Any]], collisions: list[str], most: int | None, console: Console
-) -> None:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("environment", no_wrap=True)
-    for heading in ("where", "splits", "chosen", "tools", "secrets", "open s", "prompt tokens"):
-        table.add_column(heading, justify="left" if heading == "where" else "right", overflow="fold")
-    for name, row in rows.items():
-        if not row["is_reached"]:
-            table.add_row(escape(name), escape(row["target"]), "[bold red]not reached[/]", *["-"] * 5)
-            continue
-        splits = ", ".join(f"{split} {num:,}" for split, num in row["splits"].items())
-        tools = f"{len(row['tools'])}{' + terminal' if row['terminal_tool'] else ''}"
-        table.add_row(
-            escape(name),
-            escape(row["target"]),
-            escape(splits) or "-",
-            "-" if row["num_tasks"] is None else f"{row['num_tasks']:,}",
-            tools,
-            escape(", ".join(row["required_secrets"])) or "none",
-            _range(row["open_s"], ".1f"),
-            _range(row["prompt_tokens"], ",d"),
-        )
-    console.print(table)
-    if most is not None:
-        console.print(f"the model reads {most:,} tokens, prompt and completion together", highlight=False)
-    if collisions:
-        listed = ", ".join(collisions)
-        console.print(f"tools of one name that differ between environments: {listed}", markup=False, highlight=False)
-    for finding in survey.findings:
-        owner = f"{finding.environment}: " if finding.environment else ""
-        console.print(
-            f"{finding.severity} [{finding.code}] {owner}{finding.message}",
-            style=_STYLES[finding.severity],
-            markup=False,
-            highlight=False,
-        )
-        if finding.fix:
-            console.print(f"    {finding.fix}", markup=False, highlight=False)
-    counts = {severity: sum(finding.severity is severity for finding in survey.findings) for severity in Severity}
-    console.print(", ".join(f"{num} {severity}s" for severity, num in counts.items()), highlight=False)
+def _lengths(look: Look, survey: Survey) -> dict[str, Any]:
+    """Return how long its prompts are, and what that leaves for completions."""
+    completion = getattr(survey.mixture.args, "max_completion_length", None)
+    index, longest = max(look.num_tokens.items(), key=lambda item: item[1], default=(None, None))
+    return {
+        "prompt_tokens": list(look.num_tokens.values()),
+        "longest_prompt_task": index,
+        "longest_rollout_tokens": None if longest is None or completion is None else longest + completion,
+    }
 
 
-def _range(values: list[Any], how: str) -> str:
-    if not values:
-        return "-"
-    low, high = format(min(values), how), format(max(values), how)
-    return low if low == high else f"{low} to {high}"
+def _foreign_row(name: str, declared: Any, survey: Survey) -> dict[str, Any]:
+    """Return what is declared of an environment that knows nothing of ORS; it is asked nothing."""
+    factory = declared.environment_factory if isinstance(declared, ForeignSpec) else None
+    target = f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', '?')}"
+    return {"kind": "foreign", "target": target, "num_tasks": survey.mixture.num_rows.get(name)}

@@ -175,7 +175,7 @@ def make_plan(
             f"a batch has {rollouts} rollouts, which is no multiple of num_generations={args.num_generations}"
         )
     elif rows.keys() == spec.environments.keys() and any(rows.values()):
-        batches, problem = _planned(spec, rows, args, num_groups, num_batches, world_size)
+        batches, problem = _planned(spec, rows, args, num_groups, min(num_batches, total or num_batches), world_size)
         problems += [problem] if problem else []
     played = Counter(pick.environment for batch in batches for pick in batch.groups)
     measured = {} if record is None else measured_of(read_episodes(record))
@@ -294,7 +294,7 @@ def _share(  # noqa: PLR0913, PLR0917 - the figures of one row
     measured: Measured | None,
 ) -> Share:
     groups = [sum(pick.environment == name for pick in batch.groups) for batch in batches]
-    average = fmean(groups) if groups else 0.0
+    average = fmean(batch.asked.get(name, 0.0) * len(batch.groups) for batch in batches) if batches else 0.0
     most = math.ceil(max(groups, default=0) * num_generations / world_size)
     limits = declared.limits if isinstance(declared, EnvSpec) else Limits()
     rollouts = 0 if total is None else round(average * total * num_generations)

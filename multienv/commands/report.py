@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multienv.commands.screen import working
 from multienv.reporting.page import make_report, save
 from multienv.reporting.page.curves import STATUSES
 
@@ -37,8 +38,9 @@ def run_report(
         SpecError: max_episodes is below 0.
     """
     path = directory / "report.html" if output is None else output
-    report = make_report(directory, max_episodes=max_episodes)
-    save(report.html, path)
+    with working("reading the record"):
+        report = make_report(directory, max_episodes=max_episodes)
+        save(report.html, path)
     if is_json:
         document: dict[str, Any] = {
             "path": str(path),

@@ -37,7 +37,7 @@ class Settings:
         curriculum: Preset of the curriculum.
         output_dir: Where the record, the log and, in `model`, the trained policy go.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
-        num_warm_up_steps: Steps of a warm-up; None for as many as it takes.
+        recipe: How the policy is warmed up.
     """
 
     max_steps: int
@@ -45,7 +45,7 @@ class Settings:
     curriculum: str
     output_dir: Path
     cache_dir: Path | None
-    num_warm_up_steps: int | None
+    recipe: Recipe
 
 
 def learn(urls: Mapping[str, str], settings: Settings, progress: Progress) -> Mapping[str, Line]:
@@ -79,16 +79,15 @@ def _rehearsed(spec: MultiEnvSpec, settings: Settings, progress: Progress) -> li
 
 
 def _warmed_up(dialogues: list[Dialogue], settings: Settings, progress: Progress) -> Policy:
-    recipe = Recipe() if settings.num_warm_up_steps is None else Recipe(num_steps=settings.num_warm_up_steps)
-    warming_up = progress.add_task("warming up", total=recipe.num_steps)
+    warming_up = progress.add_task("warming up", total=settings.recipe.num_steps)
     policy = cached_warm_up(
         dialogues,
         seed=settings.seed,
         cache_dir=settings.cache_dir or default_cache_dir(),
-        recipe=recipe,
+        recipe=settings.recipe,
         on_step=lambda: progress.advance(warming_up),
     )
-    progress.update(warming_up, completed=recipe.num_steps)
+    progress.update(warming_up, completed=settings.recipe.num_steps)
     return policy
 
 

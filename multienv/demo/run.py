@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from multienv.tiny.warmup import Recipe
+
 
 def run_demo(
     max_steps: int,
@@ -31,7 +33,7 @@ def run_demo(
     *,
     curriculum: str = "uniform",
     cache_dir: Path | None = None,
-    num_warm_up_steps: int | None = None,
+    recipe: Recipe | None = None,
 ) -> None:
     """Train a tiny model on three environments, all made on the spot, and show what came of it.
 
@@ -43,7 +45,7 @@ def run_demo(
         console: Where progress (on a terminal only) and the table are shown.
         curriculum: Preset of the curriculum; see `MultiEnvSpec`.
         cache_dir: Where warmed-up policies are kept; None for the user's cache folder.
-        num_warm_up_steps: Steps of a warm-up, if none is kept; None for as many as it takes to learn something.
+        recipe: How the policy is warmed up, if none is kept; None for the demo's own way.
 
     Raises:
         SpecError: There is no such preset, or the output folder cannot be made.
@@ -62,8 +64,9 @@ def run_demo(
     with serving(REWARDS, log_dir) as servers, _progress(console) as progress:
         # Imported while the servers start up: both take seconds, and neither needs the other.
         from multienv.demo.learning import Settings, learn  # noqa: PLC0415
+        from multienv.tiny.warmup import Recipe  # noqa: PLC0415
 
-        settings = Settings(max_steps, seed, curriculum, output_dir, cache_dir, num_warm_up_steps)
+        settings = Settings(max_steps, seed, curriculum, output_dir, cache_dir, recipe or Recipe())
         account = learn(_urls(servers, progress), settings, progress)
         num_open_sessions = sum(server.num_open_sessions() for server in servers.values())
     console.print(summary_table(read_episodes(output_dir), REWARDS))

@@ -49,7 +49,7 @@ class LocalPolicy:
         from trl.chat_template_utils import add_response_schema  # noqa: PLC0415 - imports torch
 
         self.name = name
-        self._model = model.eval()
+        self._model = model.train(mode=False)
         has_parser = getattr(tokenizer, "response_template", None) or getattr(tokenizer, "response_schema", None)
         self._tokenizer = tokenizer if has_parser else add_response_schema(tokenizer)
         self._settings = settings

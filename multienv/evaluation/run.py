@@ -24,7 +24,7 @@ from multienv.evaluation.results import Evaluation, summed_up
 from multienv.meta import MultiEnvSpec
 from multienv.sessions.keys import secrets_of
 from multienv.specs import EnvSpec
-from multienv.types import Column
+from multienv.types import Column, EpisodeStatus
 
 Row = Mapping[str, Any]
 OnProgress = Callable[[int, int], None]
@@ -110,18 +110,22 @@ async def _evaluate(
             nonlocal num_done
             name = job.row[Column.ENVIRONMENT]
             declared: Any = spec.environments[name]
-            async with AsyncExitStack() as stack:
-                for gate in gates[name]:
-                    await stack.enter_async_context(gate)
-                attempt = await play(
-                    factories[name](),
-                    job.row,
-                    policy,
-                    settings,
-                    declared.reward,
-                    number=job.number,
-                    difficulty=_difficulty(job.row, settings.difficulty_key),
-                )
+            for is_last in (False, False, True):
+                async with AsyncExitStack() as stack:
+                    for gate in gates[name]:
+                        await stack.enter_async_context(gate)
+                    attempt = await play(
+                        factories[name](),
+                        job.row,
+                        policy,
+                        settings,
+                        declared.reward,
+                        number=job.number,
+                        difficulty=_difficulty(job.row, settings.difficulty_key),
+                    )
+                if is_last or attempt.episode.status is not EpisodeStatus.REFUSED:
+                    break
+                await asyncio.sleep(declared.limits.cool_down_s)  # an outage may be over by then
             writing.add(attempt)
             num_done += 1
             on_progress(num_done, len(wanted))
@@ -185,7 +189,16 @@ def _shared(spec: MultiEnvSpec, policy: Policy, settings: EvalSpec) -> dict[str,
     for name, each in spec.environments.items():
         target: Any = getattr(each, "target", None)
         targets[name] = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
-    return {**shared, "model": policy.name, "environments": targets}
+    rules = {name: _rule(each.reward) for name, each in spec.environments.items() if isinstance(each, EnvSpec)}
+    return {**shared, "model": policy.name, "environments": targets, "rewards": rules}
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    """Return what a reward rule says, functions by their names."""
+    return {
+        name: f"{value.__module__}:{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
+        for name, value in dict(rule).items()
+    }
 
 
 def _secrets(spec: MultiEnvSpec, settings: EvalSpec) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """OFFLINE: a run without key, network or GPU: the presets' replicas, and a tiny policy that knows their tools.
 
-Flow: `commands` with `--offline` → here → `tiny`, `testing`.
+Flow: `commands` with `--offline` → `policy` → `tiny`, `testing`.
 """
 
 from multienv.offline.policy import offline_policy, offline_tokenizer

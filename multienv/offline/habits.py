@@ -8,16 +8,14 @@ Flow: `policy` hands a player per environment to `tiny.rehearsal`, which plays t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 from multienv.testing.replicas import solution
+from multienv.testing.replicas.assignments import WORDS
 from multienv.tiny.rehearsal import Scene, ToolCall, happens
-
-WORDS: Final = ("amber", "birch", "cedar", "delta")
-"""The words of the replicas, between which the apprentice wavers."""
 
 MAX_CALLS: Final = 6
 """Most tool calls of a rehearsed dialogue."""
@@ -27,12 +25,14 @@ _LOOK: Final[Mapping[str, Mapping[str, Any]]] = {
     "endless-terminals": {"command": "ls", "description": "look"},
     "swe-rebench-v2": {"command": "ls", "description": "look"},
 }
-"""How the apprentice has a look around, by preset."""
+"""The arguments of `bash` by which the apprentice has a look around, by preset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apprentice:
     """A player of one preset's replica.
+
+    The defaults leave much to learn, and give every right step often enough for a tiny policy to know it.
 
     Attributes:
         preset_name: The preset.
@@ -58,12 +58,9 @@ class Apprentice:
             return ToolCall("bash", _LOOK[self.preset_name])
         if num_done >= len(steps) or happens(rng, self.haste):
             return submit
-        return self._slipped(steps, num_done, rng)
+        return _slipped(steps[num_done], rng) if happens(rng, self.slip) else steps[num_done]
 
-    def _slipped(self, steps: Sequence[ToolCall], num_done: int, rng: Random) -> ToolCall:
-        step = steps[num_done]
-        if not happens(rng, self.slip):
-            return step
-        return ToolCall(
-            step.tool, {name: rng.choice(WORDS) if text in WORDS else text for name, text in step.arguments.items()}
-        )
+
+def _slipped(step: ToolCall, rng: Random) -> ToolCall:
+    arguments = {name: rng.choice(WORDS) if text in WORDS else text for name, text in step.arguments.items()}
+    return ToolCall(step.tool, arguments)

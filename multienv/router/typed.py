@@ -3,7 +3,7 @@
 Several chat templates (Qwen3.5, GLM, Nemotron) write each argument as bare text. transformers reads it by the type it
 finds beside the parameter; behind a `$ref`, an `allOf`, a `const` or an `enum` it finds none, and leaves the text.
 
-Flow: `ShownTool.restored` → here, before the arguments are checked.
+Flow: `ShownTool.restored` → here, before the arguments are checked; `multienv play` → `read_argument`.
 
 Source:
     `transformers.utils.chat_parsing.response_parser`, which types the arguments of every template.
@@ -54,6 +54,34 @@ def typed_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
         name: _typed(value, properties[name], schema) if isinstance(value, str) and name in properties else value
         for name, value in arguments.items()
     }
+
+
+def read_argument(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
+    """Return what a text means that a person typed for an argument: a value of a type that its parameter takes.
+
+    Args:
+        text: What was typed.
+        parameter: The parameter's own schema; None where the tool has no such parameter.
+        schema: The schema of all arguments.
+
+    Returns:
+        The text itself where the parameter takes texts, or nothing that it reads as; where nothing is said of types,
+        JSON where it is some.
+
+    Example:
+        >>> schema = {"properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}
+        >>> [read_argument("4", parameter, schema) for parameter in (*schema["properties"].values(), None)]
+        [4, '4', 4]
+    """
+    accepted = _accepted(parameter, schema, iter(range(_MOST_SCHEMAS)), _DEEPEST)
+    if accepted is not None and "string" in accepted:
+        return text
+    if accepted is None:
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+        return text
+    value = _read(text)
+    return value if _NAMES.get(type(value), frozenset()) & accepted else text
 
 
 def _typed(text: str, parameter: Any, root: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ Flow: `dataset` reads tasks, `router` opens sessions; both through `EnvironmentC
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import threading
@@ -19,7 +20,7 @@ from multienv.sessions.ledger import Ledger, LiveSession, termination, time_is_u
 from multienv.sessions.loop import session_loop, within
 from multienv.sessions.opening import Opener
 from multienv.sessions.protocol import Catalogue, Source
-from multienv.sessions.tasks import Outline, read_outline, read_tasks
+from multienv.sessions.tasks import Outline, read_outline, read_splits, read_tasks
 from multienv.sessions.toolsets import asks_sessions
 from multienv.specs import EnvSpec, TargetKind, TaskChoice, TaskSet, server_identity
 from multienv.types import Task, TaskKey, ToolListing
@@ -148,14 +149,16 @@ class EnvironmentClient:
         return tasks, TaskSet(self.name, server, source.environment, choice.split, indices)
 
     async def fetch_outline(self, choice: TaskChoice) -> Outline:
-        """Fetch how many tasks are chosen, and the first of them.
+        """Fetch which tasks are chosen, and the first of them.
 
         Raises:
             SpecError: The declaration does not fit the server: split, index, empty list.
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
         source = await self._connected()
-        return await self._in_time(self._read_catalogue(source, read_outline, choice))
+        read = functools.partial(read_outline, environment=self.name)
+        outline = await self._in_time(self._read_catalogue(source, read, choice))
+        return replace(outline, served_name=source.environment)
 
     async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
         seconds = self.spec.limits.open_timeout_s
@@ -175,20 +178,14 @@ class EnvironmentClient:
                 raise
             raise type(error)(f"environment {self.name!r}: {error}", environment=self.name) from error
 
-    async def fetch_splits(self, most: int = 8) -> dict[str, int]:
-        """Fetch the splits with their numbers of tasks.
-
-        Args:
-            most: Most splits that are asked for their number.
+    async def fetch_splits(self) -> dict[str, int | None]:
+        """Fetch the splits with their numbers of tasks; None where that is not known. See `tasks.read_splits`.
 
         Raises:
             ServerError: The server cannot be reached, or answers wrongly or not in time.
         """
-
-        async def read(catalogue: Catalogue, _: TaskChoice) -> dict[str, int]:
-            return {split: await catalogue.num_tasks(split) for split in list(await catalogue.list_splits())[:most]}
-
-        return await self._in_time(self._read_catalogue(await self._connected(), read, self.spec.first_choice))
+        source = await self._connected()
+        return await self._in_time(self._read_catalogue(source, read_splits, self.spec.first_choice))
 
     async def fetch_shared_tools(self) -> ToolListing:
         """Fetch the tools that all tasks share; no session is opened.

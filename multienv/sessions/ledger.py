@@ -40,6 +40,7 @@ class LiveSession:
         prompt: The prompt; empty until it has been fetched.
         listing: What the session says about its tools; None until it has been asked.
         num_tries: How often opening it was tried, the last time included.
+        open_s: Seconds from the request for it until prompt and tools were there, the waiting for its turn left out.
     """
 
     def __init__(self, ledger: Ledger, name: str, session: Session, limits: Limits) -> None:
@@ -54,6 +55,7 @@ class LiveSession:
         self.prompt: Prompt = ()
         self.listing: ToolListing | None = None
         self.num_tries = 1
+        self.open_s = 0.0
 
     def watch(self, breaker: CircuitBreaker, slots: Sequence[Slots]) -> None:
         """Report how calls fare to a breaker, and give slots back when the session closes."""

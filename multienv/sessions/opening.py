@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from asyncio_throttle import Throttler
 
@@ -90,13 +91,14 @@ class Opener:
             if self._throttle is not None:
                 await self._throttle.acquire()  # before the mixture's own gate, where others would wait behind it
             async with self._ledger.starts:
-                limits = self._spec.limits
+                limits, started = self._spec.limits, time.monotonic()
                 live = await self._ledger.open(self.name, source, limits, split=key.split, index=key.index)
                 try:
                     await self._fetch(live)
                 except BaseException:
                     await live.close()
                     raise
+                live.open_s = time.monotonic() - started
                 return live
 
     async def _fetch(self, live: LiveSession) -> None:

@@ -6,17 +6,27 @@ Flow: `Source.catalogue` → here → `EnvironmentClient.fetch_tasks` → `datas
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
-from multienv.errors import EmptyTaskListError, ProtocolError, TaskIndexError, UnknownSplitError, nearest
+from multienv.errors import (
+    EmptyTaskListError,
+    ProtocolError,
+    ServerError,
+    TaskIndexError,
+    UnknownSplitError,
+    nearest,
+)
 from multienv.sessions.protocol import Catalogue
-from multienv.specs import TaskChoice, all_excluded, check_excluded_indices
+from multienv.specs import TaskChoice, all_excluded, check_excluded_indices, left_over
 from multienv.types import Task
 
 RANGE_LENGTH = 1_000
 """Most task specs asked for in one request."""
 GAP_LENGTH = 32
 """Two declared indices closer than this are read with the range between them rather than by two requests."""
+_MOST_COUNTED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +35,56 @@ class Outline:
 
     Attributes:
         split_size: Number of tasks of the split.
-        num_rows: Number of chosen tasks.
+        chosen: Indices of the chosen tasks, in the chosen order.
         first: The first of them.
+        served_name: What the environment is called on its server; empty for the server's default.
     """
 
     split_size: int
-    num_rows: int
+    chosen: Sequence[int]
     first: Task
+    served_name: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of chosen tasks."""
+        return len(self.chosen)
 
 
-async def read_outline(catalogue: Catalogue, choice: TaskChoice) -> Outline:
-    """Read how many tasks are chosen, and the first of them; of what is excluded, indices only are left out.
+async def read_outline(catalogue: Catalogue, choice: TaskChoice, environment: str = "") -> Outline:
+    """Read which tasks are chosen, and the first of them. All are read where some are excluded by a name.
 
-    Args and errors are those of `read_tasks`.
+    Args:
+        catalogue: Where to read from.
+        choice: Which tasks.
+        environment: Name of the environment in the mixture, which is part of the names of its tasks.
+
+    Raises:
+        SpecError: What `read_tasks` raises, or something is excluded that is none of the tasks, or every task is.
+        ProtocolError: The server sends another number of tasks than it was asked for.
     """
     wanted, split_size = await _choose(catalogue, choice)
+    if any(isinstance(entry, str) for entry in choice.exclude):
+        specs = await _read_specs(catalogue, choice.split, wanted)
+        tasks = left_over(environment, choice, [Task(index, specs[index]) for index in wanted])
+        return Outline(split_size, [task.index for task in tasks], tasks[0])
     check_excluded_indices(choice, set(wanted))
     left = [index for index in wanted if index not in choice.excluded_indices]
     if not left:
         raise all_excluded(choice, len(wanted))
-    first = left[0]
-    specs = await _read_specs(catalogue, choice.split, [first])
-    return Outline(split_size, len(left), Task(first, specs[first]))
+    specs = await _read_specs(catalogue, choice.split, left[:1])
+    return Outline(split_size, left, Task(left[0], specs[left[0]]))
+
+
+async def read_splits(catalogue: Catalogue, _choice: TaskChoice) -> dict[str, int | None]:
+    """Read how many tasks each split has; None for one that cannot say, and for those after the first few."""
+    sizes: dict[str, int | None] = {}
+    for split in await catalogue.list_splits():
+        sizes[split] = None
+        if len(sizes) <= _MOST_COUNTED:
+            with suppress(ServerError):
+                sizes[split] = await catalogue.num_tasks(split)
+    return sizes
 
 
 async def read_tasks(catalogue: Catalogue, choice: TaskChoice) -> list[Task]:

@@ -34,6 +34,9 @@ class Playable(Protocol):
     def _offered(self) -> Toolbox:
         """Return the tools of the episode."""
 
+    def _close(self) -> None:
+        """Close the last episode's session."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -87,7 +90,7 @@ def rehearse(
     max_calls: int,
     rng: Random,
 ) -> Iterator[Dialogue]:
-    """Play every task a number of times.
+    """Play every task a number of times, and leave no session open.
 
     Args:
         rows: Rows of the training dataset, one per task.
@@ -100,11 +103,15 @@ def rehearse(
     Yields:
         The dialogues, task by task.
     """
-    for row in rows:
-        adapter, habit = adapters[row["environment"]], habits[row["environment"]]
-        for _ in range(num_dialogues_per_task):
-            messages = _play(adapter, row, habit, rng, max_calls)
-            yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from a rehearsal
+    try:
+        for row in rows:
+            adapter, habit = adapters[row["environment"]], habits[row["environment"]]
+            for _ in range(num_dialogues_per_task):
+                messages = _play(adapter, row, habit, rng, max_calls)
+                yield Dialogue(messages, adapter._offered().functions)  # noqa: SLF001 - hidden from TRL, not from here
+    finally:
+        for adapter in adapters.values():
+            adapter._close()  # noqa: SLF001 - see above; the training run may need every session it is allowed
 
 
 def _play(

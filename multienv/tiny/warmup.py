@@ -87,7 +87,7 @@ def warm_up(
     Returns:
         A policy whose tool calls are well formed and whose answers are as mediocre as the players'.
     """
-    tokenizer = tokenizer_for(dialogues)
+    tokenizer = fit_tokenizer(dialogues)
     model = build_model(
         tokenizer, seed=seed, initializer_range=recipe.initializer_range, attention_gain=recipe.attention_gain
     )
@@ -108,8 +108,8 @@ def warm_up(
     return Policy(model, tokenizer)
 
 
-def tokenizer_for(dialogues: Sequence[Dialogue]) -> PreTrainedTokenizerFast:
-    """Make the tokenizer that `warm_up` makes for the same dialogues."""
+def fit_tokenizer(dialogues: Sequence[Dialogue]) -> PreTrainedTokenizerFast:
+    """Fit a tokenizer to dialogues, as the policy will read and write them."""
     return build_tokenizer(_render(dialogues))
 
 

@@ -5,22 +5,20 @@ Flow: `MultiEnvGRPOTrainer` → `FollowsCurriculum` → `GRPOTrainer`; rows come
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import warnings
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from transformers import TrainerCallback
 
-from multienv.curriculum import Batch, Curriculum, Entry, Outcome, Pick
-from multienv.errors import CheckpointError, SpecError
+from multienv.curriculum import Batch, Curriculum, Outcome, Pick
+from multienv.errors import CheckpointError
 from multienv.reporting import account_text
-from multienv.specs import EnvSpec, TaskRules
 from multienv.training.metrics import STATUSES, Figures
-from multienv.training.sampling import Pace, PlannedSampler, Progress
+from multienv.training.sampling import PlannedSampler
+from multienv.training.stream import BatchSize, is_followed, set_up
 from multienv.types import Column, EpisodeStatus
 
 if TYPE_CHECKING:
@@ -53,17 +51,8 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
     def _start_curriculum(self, renamed: Mapping[str, str] | None) -> None:
         """Follow the spec's curriculum from now on."""
         self._renamed = dict(renamed or {})
-        is_map_style = hasattr(self.train_dataset, "column_names") and hasattr(self.train_dataset, "__len__")
-        has_names = is_map_style and Column.ENVIRONMENT in self.train_dataset.column_names
-        declared = self.spec.curriculum
-        self._follows = self._may_follow and not declared.is_left_to_trl and has_names
-        if not self.spec.has_declared_mixture and not self.shuffle_dataset:
-            self._follows = False  # whoever turns the shuffling off wants the rows as they are
-        elif self.spec.has_declared_mixture and not declared.is_left_to_trl and not has_names:
-            raise SpecError(
-                "a curriculum needs a map-style training dataset with the column 'environment'; leave train_dataset "
-                "out, give one made of the spec's, or say curriculum='dataset'"
-            )
+        is_followed_there = is_followed(self.spec, self.train_dataset, is_shuffled=self.shuffle_dataset)
+        self._follows = self._may_follow and is_followed_there
         self.add_callback(_Epochs(self))
 
     def train(self, *args: Any, **options: Any) -> Any:
@@ -85,57 +74,13 @@ class FollowsCurriculum(_Base):  # type: ignore[misc]  # TRL is untyped
         table = self.train_dataset
         if dataset is not None and (len(dataset) != len(table) or Column.ENVIRONMENT in dataset.column_names):
             table = dataset  # with remove_unused_columns there is no such column, which TRL complains of by itself
-        num_groups = self.args.generation_batch_size // self.num_generations
-        num_repeats = self.num_iterations * self.args.steps_per_generation
-        num_batches = max(1, len(table) // num_groups)
-        num_prefetched = self.args.dataloader_num_workers * (self.args.dataloader_prefetch_factor or 2)
-        num_accumulated = self.args.gradient_accumulation_steps
-        progress = Progress(Pace(self.num_generations, num_repeats, num_batches, num_accumulated, num_prefetched))
-        rows: dict[str, list[int]] = defaultdict(list)
-        for row, name in enumerate(table[Column.ENVIRONMENT]):
-            rows[name].append(row)
-        curriculum = Curriculum(
-            [self._entry(name, table, own) for name, own in rows.items()],
-            self.spec.curriculum,
-            num_groups,
-            seed=self.args.seed,
-            steps_before=progress.steps_before,
-            lag=progress.pace.lag,
-            num_ranks=self.accelerator.num_processes,
-            is_shuffled=self.shuffle_dataset,
-        )
-        sampler = PlannedSampler(curriculum, dict(rows), progress)
+        size = BatchSize.of(self.args, self.args.generation_batch_size, self.accelerator.num_processes)
+        stream = set_up(self.spec, table, size, seed=self.args.seed, is_shuffled=self.shuffle_dataset)
+        curriculum = stream.curriculum
+        sampler = PlannedSampler(curriculum, dict(stream.rows), stream.progress)
         if self._awaits_sampler:
             self.curriculum, self._sampler, self._learns, self._awaits_sampler = curriculum, sampler, True, False
         return sampler
-
-    def _entry(self, name: str, table: Any, rows: Sequence[int]) -> Entry:
-        """Describe an environment to the curriculum."""
-        declared = self.spec.environments.get(name)
-        rules = TaskRules() if declared is None else declared.task_rules
-        own = table.select(rows)
-        has_ids = Column.TASK_ID in table.column_names
-        ids = own[Column.TASK_ID][:] if has_ids else ()
-        expected: list[float | None] = []
-        if rules.expected_success is not None and Column.TASK in table.column_names:
-            expected = [_expected(name, rules, task) for task in own[Column.TASK]]
-        return Entry(
-            name,
-            len(rows),
-            1.0 if declared is None or declared.sampling_weight is None else declared.sampling_weight,
-            rules,
-            expected,
-            tuple(ids) if len(set(ids)) == len(rows) else (),
-            self._most_groups(name) if isinstance(declared, EnvSpec) else None,
-        )
-
-    def _most_groups(self, name: str) -> int | None:
-        """Return how many groups of an environment may be played at once on all ranks together."""
-        limit = self.spec.live.clients[name].opener.max_sessions
-        num_groups, num_ranks = self.args.generation_batch_size // self.num_generations, self.accelerator.num_processes
-        if num_groups % num_ranks:
-            num_ranks = 1  # groups are spread over ranks as they come, and all of an environment may fall to one
-        return None if limit is None else num_ranks * (limit // self.num_generations)
 
     def _begin_batch(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         """Give the rollouts that are about to begin the horizons of their stage."""
@@ -257,13 +202,6 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         if sampler is not None and not self._is_first:
             sampler.progress.begin_epoch(state.global_step)
         self._is_first = False
-
-
-def _expected(environment: str, rules: TaskRules, task: str) -> float | None:
-    try:
-        return rules.expected(json.loads(task))
-    except SpecError as error:
-        raise SpecError(f"environment {environment!r}: {error}", environment=environment) from None
 
 
 def outcome_of(environment: str, task: int, group: Sequence[Figures]) -> Outcome:

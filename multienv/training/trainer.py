@@ -30,7 +30,9 @@ from multienv.training.pictures import PicturesAnywhere
 from multienv.training.ranks import RanksInStep
 from multienv.training.read_ahead import ReadAhead
 from multienv.training.seams import OF_CURRICULUM, missing_seams
+from multienv.training.stream import rows_of
 from multienv.training.turns import FinishedRollouts, Turns
+from multienv.training.whole_groups import check_whole_groups
 from multienv.types import Column
 
 
@@ -122,7 +124,7 @@ class MultiEnvGRPOTrainer(
         super().__init__(
             model=model,
             args=args,
-            train_dataset=_rows(spec) if train_dataset is None or spec.is_repeated(train_dataset) else train_dataset,
+            train_dataset=rows_of(spec) if train_dataset is None or spec.is_repeated(train_dataset) else train_dataset,
             eval_dataset=(spec.eval_dataset or None) if eval_dataset is None else eval_dataset,
             environment_factory={**spec.environment_factory, **others},
             reward_funcs=[*spec.reward_funcs, *map(spec.guard, several_functions(reward_funcs))],
@@ -131,7 +133,7 @@ class MultiEnvGRPOTrainer(
         spec.present_to(self.processing_class, chat_template=self.chat_template, has_conversations=self._shows_schemas)
         spec.live.share_among(self.accelerator.num_processes)
         spec.hand_over(others)
-        self._check_groups_are_whole()
+        check_whole_groups(spec, self.args, is_evaluated=self.eval_dataset is not None)
         self._reads_ahead = read_ahead
         self._start_record(is_on=record_episodes)
         self._start_curriculum(renamed)
@@ -145,23 +147,6 @@ class MultiEnvGRPOTrainer(
         weights = {name: declared.reward_weight for name, declared in self.spec.environments.items()}
         weighing = Weighing(weights, balance, scale)
         return None if weighing.is_idle else weighing
-
-    def _check_groups_are_whole(self) -> None:
-        """Refuse to score whole groups where a rank would hold a part of one."""
-        args = self.args
-        grouped = [name for name, spec in self.spec.environments.items() if getattr(spec, "use_group_reward", False)]
-        sizes = "per_device_train_batch_size * steps_per_generation", "num_generations"
-        held = [(*sizes, args.per_device_train_batch_size * args.steps_per_generation, self.num_generations)]
-        if self.eval_dataset is not None:
-            sizes = "per_device_eval_batch_size", "num_generations_eval"
-            held.append((*sizes, args.per_device_eval_batch_size, self.num_generations_eval))
-        for product, divisor, rows, num_generations in held:
-            if grouped and rows % num_generations:
-                raise SpecError(
-                    f"use_group_reward of {', '.join(grouped)}: a process holds {rows} rollouts of a batch, which is "
-                    f"no multiple of {divisor}={num_generations}, so a group would be spread over ranks; make "
-                    f"{product} a multiple of it"
-                )
 
     def get_train_dataloader(self) -> Any:
         """Return the data loader of the training rows; with read-ahead, one that opens sessions as it reads."""
@@ -326,8 +311,3 @@ class MultiEnvGRPOTrainer(
         for environment in chain.from_iterable(self._environment_pool.values()):
             if isinstance(environment, EnvironmentAdapter):
                 environment._release()  # noqa: SLF001 - hidden from TRL, which would show it to the policy
-
-
-def _rows(spec: MultiEnvSpec) -> Any:
-    """Return what to draw from: each task once, unless the rows are left to TRL's own sampler."""
-    return spec.train_dataset if spec.curriculum.is_left_to_trl else spec.task_dataset
