@@ -21,8 +21,17 @@ example: setup
 	$(BIN)/multienv train examples/three_catalogues.yaml --offline
 	$(BIN)/multienv report three-catalogues
 
+# Tests that measure time, or play with short limits, have the machine to themselves; the others share it.
+TIMED := $(addprefix tests/test_,$(addsuffix .py,arguments async_grpo exit faults horizons hostile http keep_alive limits \
+	sessions spelling testing trainer typed_arguments))
+
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+ifdef ARGS
+	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest -n auto --dist worksteal $(addprefix --ignore=,$(TIMED))
+	$(BIN)/python -m pytest $(TIMED)
+endif
 
 lint: setup
 	$(BIN)/ruff check .

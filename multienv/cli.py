@@ -105,6 +105,7 @@ def plan(
             num_batches=num_batches,
             record=record,
             world_size=num_processes,
+            balance=here.run.spec.trainer.balance,
             console=Console(),
             is_json=is_json,
         )
