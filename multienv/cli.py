@@ -52,7 +52,10 @@ def _root(
 _Environment = Annotated[
     str | None, typer.Option("--environment", "-e", help="Name of the environment; not needed where there is one only.")
 ]
-_Task = Annotated[str, typer.Option("--task", "-t", help="Index of the task, or its task_id.")]
+_Task = Annotated[
+    str | None,
+    typer.Option("--task", "-t", help="Index of the task, or its task_id; by default the first that is chosen."),
+]
 
 
 @app.command()
@@ -112,7 +115,8 @@ def plan(
 def preview(
     file: _RunFile,
     environment: _Environment = None,
-    task: _Task = "0",
+    task: _Task = None,
+    is_plain: Annotated[bool, typer.Option("--plain", help="As TRL's own trainer would show it, instead.")] = False,
     offline: _Offline = False,
     is_json: _Json = False,
 ) -> None:
@@ -128,6 +132,8 @@ def preview(
             task=task,
             processing_class=policy.processing_class,
             chat_template_kwargs=here.args().chat_template_kwargs,
+            shows_schemas=here.run.spec.trainer.shows_schemas,
+            is_plain=is_plain,
             console=Console(),
             is_json=is_json,
         )
@@ -138,7 +144,8 @@ def preview(
 def play(
     file: _RunFile,
     environment: _Environment = None,
-    task: _Task = "0",
+    task: _Task = None,
+    record: Annotated[Path | None, typer.Option(help="Add the episode to this file, as a line of a record.")] = None,
     offline: _Offline = False,
     is_json: _Json = False,
 ) -> None:
@@ -147,7 +154,9 @@ def play(
     from multienv.commands.play import run_play  # noqa: PLC0415 - keeps --help fast
 
     with opened(file, offline=offline) as here:
-        status = run_play(here.spec, environment=environment, task=task, console=Console(), is_json=is_json)
+        status = run_play(
+            here.spec, environment=environment, task=task, record=record, console=Console(), is_json=is_json
+        )
     raise typer.Exit(status)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, RewardSpec
-from multienv.commands.lines import Command, MistakeError, Word, read_line
+from multienv.commands.lines import Command, MistakeError, Word, completions, read_line
 from multienv.commands.play import run_play
 from multienv.errors import SpecError
 from multienv.reporting import EpisodeRecord, read_episodes
@@ -36,7 +36,7 @@ from tests.support.environments import (
 from tests.support.kinds import assert_closed
 from tests.support.servers import ORSServer
 
-EDIT = {
+EDIT: dict[str, Any] = {
     "type": "object",
     "properties": {
         "text": {"type": "string"},
@@ -150,6 +150,22 @@ def test_a_word_means_what_the_help_says(line: str, meaning: Command | None) -> 
 def test_a_line_that_is_not_understood_is_told(line: str, told: str) -> None:
     with pytest.raises(MistakeError, match=told):
         read_line(line, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("", [*NAMES, *Word]),
+        ("help ", [*NAMES]),
+        ("call ", [*NAMES]),
+        ("say ", []),
+        ("edi ", []),
+        ("edit n=1 ", [f"{name}=" for name in EDIT["properties"]]),
+        ("call say ", [f"{name}=" for name in EDIT["properties"]]),
+    ],
+)
+def test_what_can_follow_is_completed(before: str, words: list[str]) -> None:
+    assert completions(before, TOOLS) == words
 
 
 @given(st.dictionaries(st.sampled_from(["text", "maybe"]), st.text(st.characters(exclude_categories=["Cs"]))))

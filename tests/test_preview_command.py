@@ -238,6 +238,16 @@ def test_a_strangers_text_has_no_power_over_the_terminal(server: ORSServer) -> N
             assert "then stop :tada:." in text
 
 
+def test_special_tokens_and_nothing_else_are_set_off(server: ORSServer) -> None:
+    out = io.StringIO()
+    with mixture(server, "Echo") as spec:
+        console = Console(file=out, force_terminal=True, color_system="standard", width=100)
+        for processing_class in (training.tokenizer(), None):
+            run_preview(spec, environment=None, processing_class=processing_class, console=console)
+    assert "\x1b[1;36m<|im_start|>\x1b[0muser\nEcho 'hello' to win.\x1b[1;36m<|im_end|>\x1b[0m\n" in out.getvalue()
+    assert "\x1b[1muser\x1b[0m\nEcho 'hello' to win.\n" in out.getvalue()
+
+
 def test_the_preview_is_readable(server: ORSServer) -> None:
     with mixture(server, "Echo", system_prompt="Be brief.") as spec:
         text = readable(spec, task="1")

@@ -101,6 +101,25 @@ def named_tools(tools: Mapping[str, ShownTool]) -> str:
     return f"tools: {', '.join(f'call {name}' if name in taken else name for name in tools) or 'none'}"
 
 
+def completions(before: str, tools: Mapping[str, ShownTool]) -> list[str]:
+    """Return the words that can follow what has been typed of a line.
+
+    Args:
+        before: The whole words so far.
+        tools: The tools by their shown names.
+    """
+    first, *others = before.split() or [""]
+    if not first:
+        return [*tools, *Word]
+    if first in (Word.HELP, Word.CALL, "?") and not others:
+        return list(tools)
+    name = others[0] if first == Word.CALL else first
+    if name not in tools or first == Word.SAY:
+        return []
+    properties: Any = tools[name].function["function"]["parameters"].get("properties")
+    return [f"{parameter}=" for parameter in properties or ()]
+
+
 def _call(line: str, tools: Mapping[str, ShownTool]) -> Command:
     fitting = [name for name in tools if line.startswith(name) and line[len(name) :][:1] in _AFTER_A_NAME]
     if not fitting:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.rule import Rule
 
-from multienv.commands.lines import HELP, Command, MistakeError, Word, named_tools, read_line
+from multienv.commands.lines import HELP, Command, MistakeError, Word, completions, named_tools, read_line
 from multienv.commands.screen import notes, print_json
 from multienv.commands.tasks import named, opened_episode
 from multienv.commands.texts import as_shown, put, show_messages
@@ -83,7 +83,7 @@ def run_play(
         show_messages(console, opened.messages)
         console.print(Rule("help shows what can be typed", align="left"))
         put(console, named_tools(hand.tools))
-        hand.play(_typed([*hand.tools, *Word], is_json=is_json) if lines is None else lines)
+        hand.play(_typed(hand.tools, is_json=is_json) if lines is None else lines)
     episode = hand.episode
     if record is not None:
         _add(record, [to_line(Line(_RUN, 0, episode), secrets_of(spec.environments))])
@@ -199,13 +199,13 @@ def _add(path: Path, lines: Iterable[bytes]) -> None:
         raise SpecError(f"the record {path} cannot be written: {reason}; choose another file") from None
 
 
-def _typed(words: list[str], *, is_json: bool) -> Iterator[str]:
-    """Yield what is typed; on a terminal with a prompt, a history, and completion of the tools' names."""
+def _typed(tools: Mapping[str, ShownTool], *, is_json: bool) -> Iterator[str]:
+    """Yield what is typed; on a terminal with a prompt, a history, and completion of names."""
     try:
         if not sys.stdin.isatty():
             yield from sys.stdin
             return
-        _complete(words)
+        _complete(tools)
         is_shared = is_json or not sys.stdout.isatty()  # where `input` would write its prompt among the results
         while True:
             if is_shared:
@@ -218,14 +218,17 @@ def _typed(words: list[str], *, is_json: bool) -> Iterator[str]:
         raise SpecError(f"what is typed is no text in {error.encoding}: {error.reason}") from None
 
 
-def _complete(words: list[str]) -> None:
-    """Have the Tab key complete these words."""
+def _complete(tools: Mapping[str, ShownTool]) -> None:
+    """Have the Tab key complete names."""
     with suppress(ImportError):  # not everywhere
         import readline  # noqa: PLC0415 - changes how input() reads
 
         def complete(text: str, number: int) -> str | None:
-            found = [word for word in words if word.startswith(text)]
-            return found[number] if number < len(found) else None
+            before = readline.get_line_buffer()[: readline.get_begidx()]
+            found = [word for word in completions(before, tools) if word.startswith(text)]
+            if number >= len(found):
+                return None
+            return found[number] if found[number].endswith("=") else f"{found[number]} "
 
         readline.set_completer(complete)
         readline.set_completer_delims(" \t")

@@ -37,12 +37,13 @@ def named(spec: MultiEnvSpec, environment: str | None, task: int | str | None = 
     known: list[Any] = []
     for rows in _rows(spec, name):
         key = Column.TASK_ID if wanted is not None and "/" in wanted else Column.TASK_INDEX
-        owners, values = rows[Column.ENVIRONMENT], rows[key]
+        owners, values = rows[Column.ENVIRONMENT][:], rows[key][:]
         places = [place for place, owner in enumerate(owners) if owner == name]
         place = next((place for place in places if wanted in (None, str(values[place]))), None)
         if place is not None:
             return dict(rows[place])
-        known += [rows[Column.TASK_ID][place] for place in places]
+        identities = rows[Column.TASK_ID][:]
+        known += [identities[place] for place in places]
     listed = known if len(known) <= 6 else [*known[:3], "...", known[-1]]  # noqa: PLR2004 - what fits into a line
     raise SpecError(
         f"environment {name!r} has no task {wanted!r} among the {len(known)} that are chosen; accepted: a task_id of "

@@ -34,7 +34,8 @@ def as_shown(text: str, special: Iterable[str] = (), style: str = "") -> Text:
         red \x1b[31m :smile:
     """
     shown = Text(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text), style=style)
-    shown.highlight_words(filter(None, special), style="bold cyan")
+    if words := [word for word in special if word]:  # of no words, every place is one
+        shown.highlight_words(words, style="bold cyan")
     return shown
 
 
