@@ -29,6 +29,7 @@ def run_plan(  # noqa: PLR0913 - the options of the command
     record: Path | None = None,
     world_size: int = 1,
     balance: Balance = "none",
+    is_batch_fixed: bool = False,
     console: Console,
     is_json: bool = False,
 ) -> int:
@@ -41,6 +42,8 @@ def run_plan(  # noqa: PLR0913 - the options of the command
         record: Output directory of an earlier run, or None.
         world_size: Processes that will train together.
         balance: As in `MultiEnvGRPOTrainer`.
+        is_batch_fixed: True where `args` were given a `generation_batch_size`, which is of all processes together;
+            otherwise a batch grows with them.
         console: Where it is shown.
         is_json: Show it as JSON instead.
 
@@ -49,6 +52,7 @@ def run_plan(  # noqa: PLR0913 - the options of the command
 
     Raises:
         RecordError: There is no such record.
+        SpecError: `generation_batch_size` cannot be cut into so many processes.
     """
     earlier = None if record is None else earlier_run(read_episodes(record))
     with working("asking every environment"):
@@ -62,6 +66,7 @@ def run_plan(  # noqa: PLR0913 - the options of the command
             earlier=earlier,
             num_processes=world_size,
             balance=balance,
+            is_batch_fixed=is_batch_fixed,
         )
     if is_json:
         print_json(asdict(plan))

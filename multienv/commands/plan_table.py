@@ -28,15 +28,10 @@ def show_plan(plan: Plan, console: Console) -> None:
     """
     for line in _run(plan):
         _say(console, line)
-    if plan.environments:
-        console.print(_environments(plan))
-        console.print(_sessions(plan))
-    if plan.earlier is not None:
-        console.print(_recorded(plan))
-    for start in range(0, len(plan.batches), _BATCHES_ABREAST):
-        console.print(_batches(plan.batches[start : start + _BATCHES_ABREAST], start, plan))
-    if plan.environments:
-        console.print(_seconds(plan))
+    for table in _tables(plan):
+        console.print()
+        console.print(table)
+    console.print()
     for what, sentences, style in (
         ("assumed", plan.assumed, ""),
         ("not known", plan.unknown, ""),
@@ -44,6 +39,18 @@ def show_plan(plan: Plan, console: Console) -> None:
     ):
         for sentence in sentences:
             _say(console, f"{what}: {sentence}", style)
+
+
+def _tables(plan: Plan) -> Iterator[Table]:
+    if not plan.environments:
+        return
+    yield _environments(plan)
+    yield _sessions(plan)
+    if plan.earlier is not None:
+        yield _recorded(plan)
+    for start in range(0, len(plan.batches), _BATCHES_ABREAST):
+        yield _batches(plan.batches[start : start + _BATCHES_ABREAST], start, plan)
+    yield _seconds(plan)
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
@@ -91,7 +98,7 @@ def _sessions(plan: Plan) -> Table:
     headings = ("planned", "at most", "limit", "s to open\none", "s to open\nthe planned")
     table = _table("sessions at once in one process", "environment", headings)
     for name, each in plan.environments.items():
-        if name in plan.environments and (each.sessions or each.max_sessions is not None):
+        if each.sessions or each.max_sessions is not None:
             table.add_row(
                 Text(name),
                 _against(each.planned_sessions, each.max_sessions),
@@ -106,7 +113,7 @@ def _sessions(plan: Plan) -> Table:
         f"{plan.rollouts_per_process:,}",
         _number(plan.max_sessions, ",d", "none"),
         "",
-        _number(plan.seconds.opening, ".2f"),
+        "",
     )
     return table
 
@@ -155,15 +162,17 @@ def _seconds(plan: Plan) -> Table:
     table = _table("time", "what", ("s",))
     table.add_column("from")
     seconds, earlier = plan.seconds, plan.earlier
-    recorded = "the record" if earlier is not None and earlier.rest_s is not None else "not known: see below"
+    opening = "one session, measured now, and the limits on starts"
+    if earlier is not None and earlier.opening_s is not None:
+        opening += f"; it took {earlier.opening_s:.2f} in the record"
     for what, value, source in (
-        ("opening a batch's sessions", seconds.opening, "one session measured now, and the limits on starts"),
-        ("waiting for its tools", seconds.tools, recorded),
-        ("the rest: model, rewards, saving", seconds.rest, recorded),
-        ("a step", seconds.step, f"these, {plan.steps_per_batch:g} steps a batch"),
-        ("the whole run", seconds.run, "these"),
+        ("opening a batch's sessions", seconds.opening, opening),
+        ("waiting for its tools", seconds.tools, "the record"),
+        ("the rest: model, rewards, saving", seconds.rest, "the record"),
+        ("a step", seconds.step, f"the sum, by {plan.steps_per_batch:g} steps a batch"),
+        ("the whole run", seconds.run, f"{plan.num_batches or 0:,} batches"),
     ):
-        table.add_row(what, _number(value, ",.2f"), source if value is not None else recorded)
+        table.add_row(what, _number(value, ",.2f"), source if value is not None else "not known, see below")
     return table
 
 

@@ -67,7 +67,7 @@ def earlier_run(episodes: Sequence[Episode]) -> Earlier:
     batches = list(_batches(trained))
     if not batches:
         return Earlier(environments)
-    begun = [min(one.started_at for one in batch) for batch in batches]
+    begun = [min(one.started_at for one in batch if one.started_at) for batch in batches]
     opening = [max(one.open_s for one in batch) for batch in batches]
     tools = [_waited_s(batch) for batch in batches]
     spent = [later - earlier for earlier, later in pairwise(begun)]
@@ -101,7 +101,7 @@ def _batches(trained: Sequence[Episode]) -> Iterator[list[Episode]]:
         if episode.training_step is not None:
             by_step.setdefault(episode.training_step, []).append(episode)
     for _, batch in sorted(by_step.items()):
-        if all(episode.started_at for episode in batch):
+        if any(episode.started_at for episode in batch):  # that of another making notes no beginning
             yield batch
 
 

@@ -5,6 +5,7 @@ Flow: `multienv plan` → `make_plan` → a survey, the batches that would be de
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ def make_plan(
     earlier: Earlier | None = None,
     num_processes: int = 1,
     balance: Balance = "none",
+    is_batch_fixed: bool = False,
 ) -> Plan:
     """Work out what a run with `MultiEnvGRPOTrainer` will do; nothing is raised for what keeps it from working.
 
@@ -53,8 +55,32 @@ def make_plan(
         earlier: What an earlier record says.
         num_processes: Processes that will train together.
         balance: As in `MultiEnvGRPOTrainer`.
+        is_batch_fixed: True where `generation_batch_size` was given, which is of all processes together.
     """
-    return _Planning(spec, survey, args, earlier, max(num_processes, args.world_size), balance).plan(num_batches)
+    num_ranks = max(num_processes, args.world_size)
+    if is_batch_fixed:
+        args = _at_batch_size(args, num_ranks)
+    return _Planning(spec, survey, args, earlier, num_ranks, balance).plan(num_batches)
+
+
+def _at_batch_size(args: Any, num_ranks: int) -> Any:
+    """Return the configuration that TRL makes on so many processes of a `generation_batch_size` that was given.
+
+    Raises:
+        SpecError: TRL refuses it.
+
+    Source:
+        `GRPOConfig.__post_init__`.
+    """
+    of_all = args.per_device_train_batch_size * num_ranks
+    if args.generation_batch_size % of_all:
+        raise SpecError(
+            f"generation_batch_size={args.generation_batch_size} is no multiple of per_device_train_batch_size="
+            f"{args.per_device_train_batch_size} on {num_ranks} processes, {of_all} together; change one of them"
+        )
+    there = copy.copy(args)
+    there.steps_per_generation = args.generation_batch_size // of_all
+    return there
 
 
 class _Planning:
@@ -153,8 +179,9 @@ class _Planning:
         took = [self._opening_s(self._sessions(rank)) for rank in rollouts_by_rank(batch.groups, self._size)]
         first: dict[str, list[str]] = {}
         for name, task in zip(batch.groups, batch.task_ids, strict=True):
-            if len(first.setdefault(name, [])) < _NUM_FIRST_TASKS:
-                first[name].append(task)
+            tasks = first.setdefault(name, [])
+            if len(tasks) < _NUM_FIRST_TASKS and task not in tasks:
+                tasks.append(task)
         known = [each for each in took if each is not None]
         is_known = len(known) == len(took)
         return BatchPlan(batch.asked, dict(Counter(batch.groups)), first, max(known) if is_known else None)

@@ -6,18 +6,19 @@ Flow: `plan` → here → the sentences of a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from multienv.checks import OF_PLAIN_TRAINERS, Code, Finding, Severity, Survey
 from multienv.commands.planning.earlier import Earlier
 from multienv.errors import SpecError
 from multienv.meta import MultiEnvSpec
 from multienv.rewards import Balance, check_applied_once, check_balance
-from multienv.specs import EnvSpec
+from multienv.specs import EnvSpec, TaskRules
 from multienv.training.stream import BatchSize
 from multienv.training.whole_groups import check_whole_groups
 
-_SAID_BY_THE_CURRICULUM = Code.SAMPLING_CAPPED
+_SAID_BY_THE_BATCHES: Final = frozenset({*OF_PLAIN_TRAINERS, Code.SAMPLING_CAPPED, Code.SESSION_LIMIT})
+"""What is no problem of this trainer's, or is one that it says in its own words when batches are dealt."""
 
 
 def problems_before(
@@ -34,7 +35,7 @@ def problems_before(
         balance: As in `MultiEnvGRPOTrainer`.
     """
     for found in survey.findings:
-        if found.severity is Severity.ERROR and found.code not in {*OF_PLAIN_TRAINERS, _SAID_BY_THE_CURRICULUM}:
+        if found.severity is Severity.ERROR and found.code not in _SAID_BY_THE_BATCHES:
             yield _sentence(found)
     for check in (_check_balance, _check_weights, _check_groups):
         try:
@@ -91,8 +92,9 @@ def assumed(
     """
     yield "every session opens at the first try, and evaluations are not counted"
     learns = [what for what in ("adaptive", "stages") if getattr(spec.curriculum, what)]
+    learns += [f"task_rules of {name}" for name, own in spec.environments.items() if _follows_success(own.task_rules)]
     if is_curriculum and learns:
-        yield f"the curriculum ({', '.join(learns)}) is dealt as if nothing were learnt: it changes with what it sees"
+        yield f"nothing is learnt: what follows from outcomes ({', '.join(learns)}) stays as it is at the beginning"
     if num_dealt < num_batches:
         yield f"what comes after the first {num_dealt:,} batches is like them"
     recorded = "; in the column beside it, those of the record" if earlier is not None else ""
@@ -105,6 +107,11 @@ def assumed(
             f"tools and the rest take as long as in the {earlier.num_batches} batches of the record, "
             f"{earlier.rollouts_per_batch:g} rollouts each, with the model and the machine of that run"
         )
+
+
+def _follows_success(rules: TaskRules) -> bool:
+    """Tell whether which tasks come depends on how they went; tasks whose sessions break are not thought of."""
+    return rules.has_pools or rules.gate_after is not None
 
 
 def unknown(
