@@ -34,7 +34,7 @@ MOST_DEALT: Final = 5_000
 _NUM_FIRST_TASKS: Final = 3
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - the options of the command
     spec: MultiEnvSpec,
     survey: Survey,
     args: Any,
