@@ -115,6 +115,47 @@ def test_a_training_goes_on_from_its_newest_checkpoint(run_file: Path, called: C
     assert [entry["step"] for entry in logged if "loss" in entry] == [1, 2]
 
 
+def test_what_was_left_of_a_checkpoint_by_a_kill_is_passed_over(run_file: Path, called: Called) -> None:
+    directory = run_file.parent / "out"
+    assert called("train", run_file)[0] == 0
+    (directory / "checkpoint-2" / "trainer_state.json").write_text('{"epo', encoding="utf-8")
+    (directory / "checkpoint-3").mkdir()
+    text = run_file.read_text(encoding="utf-8")
+    run_file.write_text(text.replace("max_steps: 2", "max_steps: 3"), encoding="utf-8")
+    status, _, err = called("train", run_file, "--resume")
+    assert status == 0
+    assert "checkpoint-3 was not written to its end" in err
+    assert "checkpoint-2 was not written to its end" in err
+    logged = [json.loads(line) for line in (directory / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [entry["step"] for entry in logged if "loss" in entry] == [1, 2, 3]
+    assert [episode.training_step for episode in read_episodes(directory)] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_the_hubs_token_is_in_no_file_of_a_training(
+    run_file: Path, called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")  # which the training sets
+    monkeypatch.setenv("OWN_HUB_TOKEN", "hf_very-secret")
+    text = run_file.read_text(encoding="utf-8")
+    run_file.write_text(text.replace("grpo:\n", "grpo:\n  hub_token: $OWN_HUB_TOKEN\n"), encoding="utf-8")
+    assert called("train", run_file)[0] == 0
+    written = [path for path in (run_file.parent / "out").rglob("*") if path.is_file()]
+    assert any(path.name == "training_args.bin" for path in written)
+    assert not [path for path in written if b"hf_very-secret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("eval_strategy: steps", "eval_dataset"), ("report_to: no_such_service", "no_such_service")]
+)
+def test_what_the_trainer_refuses_is_said_with_its_line(run_file: Path, called: Called, line: str, said: str) -> None:
+    text = run_file.read_text(encoding="utf-8").replace("  report_to: none\n", "")
+    run_file.write_text(text.replace("grpo:\n", f"grpo:\n  {line}\n"), encoding="utf-8")
+    status, _, err = called("train", run_file)
+    assert status == 2
+    assert "the trainer refuses it" in err
+    assert said in err
+
+
 def test_the_other_commands_take_the_same_file(run_file: Path, called: Called) -> None:
     status, out, err = called("check", run_file, "--json")
     assert (status, err) == (0, "")
@@ -251,7 +292,7 @@ def test_a_terminal_sees_each_environment_while_it_trains() -> None:
 
 def test_the_example_runs_offline_from_check_to_report(tmp_path: Path) -> None:
     """What the README promises, with fewer steps, as a newcomer runs it: without a key and in another folder."""
-    text = EXAMPLE.read_text(encoding="utf-8").replace("    max_steps: 20\n", "    max_steps: 1\n")
+    text = EXAMPLE.read_text(encoding="utf-8").replace("    max_steps: 25\n", "    max_steps: 1\n")
     (tmp_path / "three.yaml").write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if "KEY" not in name}
 

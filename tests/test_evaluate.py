@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec
+from multienv import EnvSpec, EpisodeStatus, Limits, MultiEnvSpec, RewardSpec
 from multienv.errors import AuthenticationError, MultiEnvError, RecordError, ServerUnreachableError, SpecError
 from multienv.evaluation import EndpointPolicy, EvalSpec, Evaluation, LocalPolicy, compared, evaluate
-from multienv.evaluation.endpoint import _names
-from multienv.evaluation.record import read_attempts
+from multienv.evaluation.endpoint import _names, _sent
+from multienv.evaluation.record import EvaluationRecord, read_attempts
 from multienv.reporting import read_episodes
 from tests.support import training
 from tests.support.environments import EchoEnvironment
@@ -343,3 +343,66 @@ def test_the_record_holds_what_the_figures_need(
         "requests_s": 0,
         "seconds": 0,
     }
+
+
+def test_an_answer_that_is_none_costs_its_attempt_and_no_more(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    def model(messages: list[dict[str, Any]], tools: Any) -> dict[str, Any]:
+        return {"role": "assistant", "tool_calls": 7} if "world" in prompt_of(messages) else diligent(messages, tools)
+
+    server = endpoint(model)
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        found = evaluated(spec, settings_of(server), tmp_path / "out")
+    assert (found.num_lost, found.environments["echo"].num_attempts) == (1, 2)
+
+
+def test_half_a_call_is_not_made(echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path) -> None:
+    server = endpoint(lambda _messages, _tools: {**call("echo", {"text": "hello"}), "finish_reason": "length"})
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out")
+    [episode] = read_episodes(tmp_path / "out")
+    assert (episode.status, episode.steps) == (EpisodeStatus.TRUNCATED, ())
+
+
+def test_another_reward_rule_is_another_evaluation(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    server = endpoint()
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        evaluated(spec, settings_of(server), tmp_path / "out")
+    with MultiEnvSpec({"echo": EnvSpec(echo_server.url, reward=RewardSpec(scale=2.0))}) as spec:
+        with pytest.raises(SpecError, match="rewards="):
+            evaluated(spec, settings_of(server), tmp_path / "out")
+
+
+def test_a_conversation_of_the_environments_own_has_an_id_for_each_call() -> None:
+    calls = [{"type": "function", "function": {"name": name, "arguments": {}}} for name in ("a.b", "c")]
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "name": "a.b", "content": "1"},
+        {"role": "tool", "name": "c", "content": "2"},
+    ]
+    first, *results = _sent(messages, {"a.b": "a_b"})
+    assert [call["function"]["name"] for call in first["tool_calls"]] == ["a_b", "c"]
+    assert [result["tool_call_id"] for result in results] == [call["id"] for call in first["tool_calls"]]
+
+
+def test_two_evaluations_do_not_write_into_one_directory(
+    echo_server: ORSServer, endpoint: Callable[..., OpenAIServer], tmp_path: Path
+) -> None:
+    server = endpoint()
+    with MultiEnvSpec({"echo": echo_server.url}) as spec:
+        refused: list[str] = []
+
+        def model(messages: list[dict[str, Any]], tools: Any) -> dict[str, Any]:
+            if not refused:
+                with pytest.raises(SpecError) as caught:
+                    EvaluationRecord.begin(tmp_path / "out", {}, frozenset())
+                refused.append(str(caught.value))
+            return diligent(messages, tools)
+
+        server.model = model
+        evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "out")
+        evaluated(spec, settings_of(server), tmp_path / "out")
+    assert "is being written by another evaluation" in refused[0]

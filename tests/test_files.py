@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_a_section_laid_over_the_rest_wins_key_by_key_and_keeps_its_lines(tmp_pa
     laid = read(tmp_path, "a.yaml", text).overlaid("offline")
     assert laid.values == {"grpo": {"steps": 3, "lr": 1.0}, "environments": {"a": {"n": 1}}}
     assert (laid.line(("grpo", "steps")), laid.line(("environments", "a", "n"))) == (7, 3)
+
+
+def test_a_long_toml_file_is_read_without_a_look_for_its_lines(tmp_path: Path) -> None:
+    indices = "".join(f"  {number},\n" for number in range(20_000))  # minutes, if each line were read from the top
+    started = time.monotonic()
+    document = read(tmp_path, "a.toml", f"indices = [\n{indices}]\n")
+    assert len(document.values["indices"]) == 20_000
+    assert time.monotonic() - started < 10

@@ -158,6 +158,9 @@ def test_what_is_wrong_is_said_with_file_line_key_and_the_nearest_known_one(
         ("grpo: {max_steps: many}", ["line 3", "max_steps='many'", "integer"]),
         ("grpo: {num_generations: 1}", ["line 3", "refuses", "2 generations"]),
         ("grpo: {lr_scheduler_type: wavy}", ["line 3", "wavy"]),
+        ("grpo: {num_generations: 0}", ["line 3", "ZeroDivisionError"]),
+        ("grpo: {parallelism_config: {a: 1}}", ["line 3", "AttributeError"]),
+        ("grpo: {accelerator_config: no-such-file.json}", ["line 3", "no-such-file.json"]),
     ],
 )
 def test_what_is_wrong_with_trls_arguments_is_said_as_well(folder: Path, line: str, parts: list[str]) -> None:
@@ -220,3 +223,65 @@ def test_offline_says_which_environment_has_no_replica(folder: Path) -> None:
     said = refused(folder, "environments:\n  a: {preset: seta}\n  b: x/y\n", offline=True)
     assert "line 3" in said
     assert "no preset" in said
+
+
+@pytest.mark.parametrize("section", ["[1]", "5", "abc"])
+def test_a_section_offline_that_is_no_mapping_is_refused(folder: Path, section: str) -> None:
+    said = refused(folder, f"environments:\n  a: {{preset: seta}}\noffline: {section}\n", offline=True)
+    assert "line 3: offline is of type" in said
+
+
+def test_a_preset_that_is_no_name_is_refused_offline_too(folder: Path) -> None:
+    assert "there is no preset ['seta']" in refused(folder, "environments:\n  a: {preset: [seta]}\n", offline=True)
+
+
+def test_null_in_offline_takes_away_what_is_not_there(folder: Path) -> None:
+    text = "environments:\n  a: {preset: seta}\noffline: {trainer: {renamed: null, balance: tokens}}\n"
+    assert run_of(folder, text, offline=True).spec.trainer.balance == "tokens"
+
+
+@pytest.mark.parametrize("section", ["grpo", "model", "trainer", "evaluation", "offline", "reward_funcs", "curriculum"])
+def test_a_section_with_nothing_in_it_is_as_one_left_out(folder: Path, section: str) -> None:
+    without = "environments:\n  a: x/y\n"
+    assert run_of(folder, f"{without}{section}:\n").spec == run_of(folder, without).spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "environments:\n  a: {target: x/y, secrets: {token: [$SWE_TOKEN, 5]}}\n",
+        "environments:\n  a: {target: x/y, secrets: {token: [$SWE_TOKEN, {x: t-of-swe}]}}\n",
+        "environments:\n  a: {target: x/y, secrets: t-of-swe}\n",
+        "environments:\n  a: {target: x/y, env_overrides: t-of-swe}\n",
+        "environments:\n  - {target: x/y, api_key: t-of-swe}\n",
+        "environments:\n  a: x/y\nevaluation:\n  - api_key: t-of-swe\n",
+        "environments:\n  a: x/y\ngrpo:\n  - hub_token: t-of-swe\n",
+    ],
+)
+def test_a_secret_in_the_wrong_form_is_not_shown(folder: Path, text: str) -> None:
+    said = refused(folder, text)
+    assert "line " in said
+    assert "t-of-swe" not in said
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(:\n", "SyntaxError"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("def __getattr__(name):\n    raise RuntimeError(name)\n", "has no 'reward'"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_said_whatever_it_raises(folder: Path, source: str, message: str) -> None:
+    (folder / "odd_rewards.py").write_text(source, encoding="utf-8")
+    said = refused(folder, "environments:\n  a: x/y\nreward_funcs: [odd_rewards:reward]\n")
+    sys.modules.pop("odd_rewards", None)
+    assert "line 3" in said
+    assert message in said
+
+
+def test_a_module_that_hides_behind_another_of_its_name_is_said_with_the_others_file(folder: Path) -> None:
+    (folder / "json.py").write_text("def reward(**_):\n    return []\n", encoding="utf-8")
+    said = refused(folder, "environments:\n  a: x/y\nreward_funcs: [json:reward]\n")
+    assert str(json.__file__) in said
+    assert "rename your module" in said

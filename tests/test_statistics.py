@@ -41,6 +41,13 @@ def test_all_solved_is_no_certainty() -> None:
     assert estimate([1.0] * 10).low == pytest.approx(0.722, abs=0.001)  # Wilson, 10 of 10
 
 
+def test_tasks_that_are_all_alike_are_no_certainty() -> None:
+    half = estimate([0.5] * 10)
+    assert half.low < 0.3
+    assert half.high > 0.7
+    assert math.isnan(estimate([0.0, 0.0, 0.0], is_share=False).low)
+
+
 def test_one_task_says_nothing_of_others() -> None:
     assert math.isnan(estimate([0.5]).low)
 

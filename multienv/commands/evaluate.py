@@ -5,6 +5,7 @@ Flow: `cli.evaluate` → `run_eval` → `evaluate` → a table or JSON.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def run_eval(
         settings = EvalSpec(**{**dict(declared), **overrides})
         directory = output or Path(str(here.run.spec.grpo.get("output_dir") or file.stem), "evaluation")
         policy = _policy(here, settings)
-        with counted() as on_progress:
+        with counted() as on_progress, _on_one_thread() if here.run.has_tiny_model else nullcontext():
             evaluation = evaluate(
                 here.spec,
                 policy,
@@ -75,15 +76,21 @@ def run_eval(
     return 0
 
 
+def _on_one_thread() -> AbstractContextManager[None]:
+    from multienv.tiny.surroundings import on_one_thread  # noqa: PLC0415 - imports torch
+
+    return on_one_thread()
+
+
 def _policy(here: Opened, settings: EvalSpec) -> Policy:
     if settings.model is not None:
         return EndpointPolicy(settings)
-    if here.run.is_offline:
+    if here.run.has_tiny_model:
         from multienv.offline import offline_policy  # noqa: PLC0415 - imports torch
 
         with counted() as on_progress:
             tiny = offline_policy(here.spec, here.run.presets, seed=here.args().seed, on_progress=on_progress)
-        return _local("tiny", tiny.model, tiny.tokenizer, here, settings)
+        return _local("tiny model, untrained", tiny.model, tiny.tokenizer, here, settings)
     if "model_name_or_path" not in here.run.spec.model:
         raise SpecError(
             f"{here.run.document.path}: there is no model to evaluate; name one at an endpoint with evaluation: "

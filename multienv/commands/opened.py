@@ -60,7 +60,7 @@ class Opened:
         Raises:
             SpecError: It cannot be loaded.
         """
-        if self.run.is_offline:
+        if self.run.has_tiny_model:
             return self._offline_policy()
         if "model_name_or_path" not in self.run.spec.model:
             return Policy()

@@ -56,6 +56,8 @@ class EndpointPolicy:
                 timeout=settings.request_timeout_s,
                 max_retries=settings.max_retries,
             )
+            if settings.base_url is not None:  # what the account's variables say is none of another host's business
+                self._client.organization = self._client.project = None
         except openai.OpenAIError:
             raise AuthenticationError(
                 "evaluation: there is no key for the endpoint; set OPENAI_API_KEY, or say api_key: $NAME, or base_url: "
@@ -108,8 +110,13 @@ class EndpointPolicy:
             raise PolicyFailedError(f"{self._where} refuses the request: {text}") from None
         except self._openai.OpenAIError as error:
             raise PolicyFailedError(f"{self._where}: {type(error).__name__}: {_said(error)}") from None
+        except (ValueError, TypeError) as error:
+            raise PolicyFailedError(f"{self._where} answered with what is no JSON: {error}") from None
         self._has_answered = True
-        return _read(answer, {short: name for name, short in names.items()}, time.monotonic() - started)
+        try:
+            return _read(answer, {short: name for name, short in names.items()}, time.monotonic() - started)
+        except (AttributeError, TypeError, ValueError, IndexError) as error:
+            raise PolicyFailedError(f"{self._where} answered with what is no completion: {error}") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -126,7 +133,7 @@ class EndpointPolicy:
             "seed": seed,
             "extra_body": dict(settings.extra_body) or None,
         }
-        request: dict[str, Any] = {"model": self.name, "messages": [_sent(message, names) for message in messages]}
+        request: dict[str, Any] = {"model": self.name, "messages": _sent(messages, names)}
         if tools:
             request["tools"] = [
                 {**tool, "function": {**tool["function"], "name": names[tool["function"]["name"]]}} for tool in tools
@@ -160,26 +167,38 @@ def _names(tools: Sequence[JSONObject]) -> dict[str, str]:
     return names
 
 
-def _sent(message: JSONObject, names: Mapping[str, str]) -> JSONObject:
-    """Return a message as the protocol takes it: calls under their sent names, arguments as text."""
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
-    sent = []
-    for number, call in enumerate(calls):
-        function = call["function"]
-        arguments = function["arguments"]
-        sent.append(
-            {
-                "id": call.get("id") or f"call_{number}",
-                "type": "function",
-                "function": {
-                    "name": names.get(function["name"], function["name"]),
-                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
-                },
-            }
-        )
-    return {**message, "tool_calls": sent}
+def _sent(messages: Sequence[JSONObject], names: Mapping[str, str]) -> list[JSONObject]:
+    """Return messages as the protocol takes them: calls with an id each, under their sent names, arguments as text.
+
+    An environment's own conversation has no ids: its results are those of the calls before them, in order.
+    """
+    sent: list[JSONObject] = []
+    waiting: list[str] = []
+    for place, message in enumerate(messages):
+        if calls := message.get("tool_calls"):
+            own = [
+                {
+                    "id": call.get("id") or f"call_{place}_{number}",
+                    "type": "function",
+                    "function": {
+                        "name": names.get(call["function"]["name"], call["function"]["name"]),
+                        "arguments": _as_text(call["function"]["arguments"]),
+                    },
+                }
+                for number, call in enumerate(calls)
+            ]
+            waiting = [str(call["id"]) for call in own]
+            sent.append({**message, "tool_calls": own})
+        elif message["role"] == "tool" and "tool_call_id" not in message:
+            call_id = waiting.pop(0) if waiting else f"call_{place}"
+            sent.append({"role": "tool", "tool_call_id": call_id, "content": message["content"]})
+        else:
+            sent.append(message)
+    return sent
+
+
+def _as_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _read(answer: Any, names: Mapping[str, str], request_s: float) -> Reply:
@@ -198,9 +217,10 @@ def _read(answer: Any, names: Mapping[str, str], request_s: float) -> Reply:
             {
                 "id": call.call_id,
                 "type": "function",
-                "function": {"name": call.tool, "arguments": raw.function.arguments or "{}"},
+                # What cannot be read is not sent back: a server that reads it again would refuse the conversation.
+                "function": {"name": call.tool, "arguments": json.dumps(call.arguments or {})},
             }
-            for call, raw in zip(calls, message.tool_calls, strict=True)
+            for call in calls
         ]
     usage = getattr(answer, "usage", None)
     return Reply(

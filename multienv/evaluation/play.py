@@ -132,9 +132,10 @@ async def _turns(
             return
         usage.add(reply)
         messages.append(reply.message)
+        if reply.is_cut:  # half a call is none
+            adapter._cut_off("max_tokens ended the model's message")  # noqa: SLF001 - see `play`
+            return
         if not reply.calls:
-            if reply.is_cut:
-                adapter._cut_off("max_tokens ended the model's message")  # noqa: SLF001 - see `play`
             await session_loop().await_here(adapter._grade(reply.text))  # noqa: SLF001 - see `play`
             return
         for call in reply.calls:  # one after the other, as TRL makes them

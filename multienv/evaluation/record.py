@@ -8,7 +8,9 @@ Flow: `run` → `EvaluationRecord` → `episodes.jsonl` → `read_attempts`.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -35,12 +37,14 @@ class EvaluationRecord:
         run: Which run its lines belong to.
         secrets: Values that must not be in it.
         attempts: What it holds.
+        lock: Keeps other evaluations out of the directory; None where it is not kept.
     """
 
     directory: Path
     run: str
     secrets: Collection[str]
     attempts: list[Attempt]
+    lock: int | None = None
 
     @classmethod
     def begin(cls, directory: Path, settings: Mapping[str, Any], secrets: Collection[str]) -> EvaluationRecord:
@@ -52,22 +56,31 @@ class EvaluationRecord:
             secrets: Values that must not be in it.
 
         Raises:
-            SpecError: The directory holds another evaluation, or cannot be written.
+            SpecError: The directory holds another evaluation, one that is still going on, or cannot be written.
         """
         path, settings = directory / SETTINGS_NAME, plain(settings, secrets)
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            lock = _locked(directory)
             if path.exists():
                 run = _same_run(path, settings)
                 leave_out(file_of(directory, 0), lambda line: line.run == run and not line.episode.is_scorable)
-                return cls(directory, run, secrets, read_attempts(directory))
+                return cls(directory, run, secrets, read_attempts(directory), lock)
             if file_of(directory, 0).exists():
                 raise SpecError(f"{directory} holds the record of a training; evaluate into another directory")
             run = uuid.uuid4().hex
-            path.write_text(json.dumps({"run": run, "settings": settings}, indent=1) + "\n", encoding="utf-8")
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps({"run": run, "settings": settings}, indent=1) + "\n", encoding="utf-8")
+            new.replace(path)
         except OSError as error:
             raise SpecError(f"{directory} cannot be written: {error.strerror}; choose another directory") from None
-        return cls(directory, run, secrets, [])
+        return cls(directory, run, secrets, [], lock)
+
+    def close(self) -> None:
+        """Let other evaluations into the directory; safe to call twice."""
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            os.close(lock)
 
     def add(self, attempt: Attempt) -> None:
         """Write an attempt down.
@@ -122,6 +135,25 @@ def read_settings(directory: Path) -> dict[str, Any]:
         return {"run": str(read["run"]), "settings": dict(read["settings"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path} cannot be read: {error}; evaluate into another directory") from None
+
+
+def _locked(directory: Path) -> int:
+    """Keep other evaluations out of a directory, until what is returned is closed or the process ends.
+
+    Raises:
+        SpecError: One is going on in it.
+    """
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise SpecError(
+            f"{directory} is being written by another evaluation; wait for its end, or evaluate into another directory"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return lock
 
 
 def _same_run(path: Path, settings: Mapping[str, Any]) -> str:

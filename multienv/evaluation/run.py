@@ -24,7 +24,7 @@ from multienv.evaluation.results import Evaluation, summed_up
 from multienv.meta import MultiEnvSpec
 from multienv.sessions.keys import secrets_of
 from multienv.specs import EnvSpec
-from multienv.types import Column
+from multienv.types import Column, EpisodeStatus
 
 Row = Mapping[str, Any]
 OnProgress = Callable[[int, int], None]
@@ -91,12 +91,13 @@ def evaluate(
 async def _evaluate(
     spec: MultiEnvSpec, policy: Policy, settings: EvalSpec, directory: Path, on_progress: OnProgress
 ) -> Evaluation:
+    record: EvaluationRecord | None = None
     try:
         await policy.prepare()
         spec.live.take_messages(is_on=True)
         rows = await asyncio.to_thread(tasks_of, spec, settings.num_tasks)
         factories: dict[str, Any] = await asyncio.to_thread(lambda: spec.environment_factory)
-        record = EvaluationRecord.begin(directory, _shared(spec, policy, settings), _secrets(spec, settings))
+        record = writing = EvaluationRecord.begin(directory, _shared(spec, policy, settings), _secrets(spec, settings))
         jobs = _jobs(rows, settings.num_attempts)
         wanted = {job.key for job in jobs}
         done = {(one.episode.task_id, one.number) for one in record.attempts}
@@ -109,19 +110,23 @@ async def _evaluate(
             nonlocal num_done
             name = job.row[Column.ENVIRONMENT]
             declared: Any = spec.environments[name]
-            async with AsyncExitStack() as stack:
-                for gate in gates[name]:
-                    await stack.enter_async_context(gate)
-                attempt = await play(
-                    factories[name](),
-                    job.row,
-                    policy,
-                    settings,
-                    declared.reward,
-                    number=job.number,
-                    difficulty=_difficulty(job.row, settings.difficulty_key),
-                )
-            record.add(attempt)
+            for is_last in (False, False, True):
+                async with AsyncExitStack() as stack:
+                    for gate in gates[name]:
+                        await stack.enter_async_context(gate)
+                    attempt = await play(
+                        factories[name](),
+                        job.row,
+                        policy,
+                        settings,
+                        declared.reward,
+                        number=job.number,
+                        difficulty=_difficulty(job.row, settings.difficulty_key),
+                    )
+                if is_last or attempt.episode.status is not EpisodeStatus.REFUSED:
+                    break
+                await asyncio.sleep(declared.limits.cool_down_s)  # an outage may be over by then
+            writing.add(attempt)
             num_done += 1
             on_progress(num_done, len(wanted))
 
@@ -131,6 +136,8 @@ async def _evaluate(
     except BaseExceptionGroup as group_of:
         raise _first(group_of) from None
     finally:
+        if record is not None:
+            record.close()
         await policy.close()
     counted = [one for one in record.attempts if (one.episode.task_id, one.number) in wanted]
     return summed_up(policy.name, counted, list(spec.environments), settings)
@@ -182,7 +189,16 @@ def _shared(spec: MultiEnvSpec, policy: Policy, settings: EvalSpec) -> dict[str,
     for name, each in spec.environments.items():
         target: Any = getattr(each, "target", None)
         targets[name] = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
-    return {**shared, "model": policy.name, "environments": targets}
+    rules = {name: _rule(each.reward) for name, each in spec.environments.items() if isinstance(each, EnvSpec)}
+    return {**shared, "model": policy.name, "environments": targets, "rewards": rules}
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    """Return what a reward rule says, functions by their names."""
+    return {
+        name: f"{value.__module__}:{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
+        for name, value in dict(rule).items()
+    }
 
 
 def _secrets(spec: MultiEnvSpec, settings: EvalSpec) -> frozenset[str]:

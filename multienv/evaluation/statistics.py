@@ -72,7 +72,11 @@ def estimate(values: Sequence[float], *, is_share: bool = True) -> Estimate:
     if is_share and all(value in (0, 1) for value in values):
         interval = stats().binomtest(int(sum(values)), num_tasks).proportion_ci(CONFIDENCE, method="wilson")
         return Estimate(mean, float(interval.low), float(interval.high), num_tasks)
-    low, high = _bootstrapped(values)
+    if len(set(values)) == 1:  # nothing to draw from, and no certainty either
+        is_known = is_share and 0 <= values[0] <= 1 and num_tasks > 1
+        low, high = _wilson(values[0], num_tasks) if is_known else (math.nan, math.nan)
+    else:
+        low, high = _bootstrapped(values)
     return Estimate(mean, low, high, num_tasks)
 
 
@@ -157,11 +161,15 @@ def stats() -> Any:
     return found
 
 
+def _wilson(share: float, num: int) -> tuple[float, float]:
+    """Return Wilson's interval of a share, which need not be a whole number of so many."""
+    z = float(stats().norm.ppf((1 + CONFIDENCE) / 2))
+    middle = (share + z * z / (2 * num)) / (1 + z * z / num)
+    half = z / (1 + z * z / num) * math.sqrt(share * (1 - share) / num + z * z / (4 * num * num))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def _bootstrapped(values: Sequence[float]) -> tuple[float, float]:
-    if len(values) == 1:
-        return math.nan, math.nan
-    if len(set(values)) == 1:
-        return values[0], values[0]
     import numpy as np  # noqa: PLC0415 - comes with scipy
 
     with warnings.catch_warnings():

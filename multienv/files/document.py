@@ -5,8 +5,9 @@ Flow: `runfile`, `simulate` → `Document.read` → the values are checked → `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,24 @@ from multienv.files.toml_lines import read_toml
 from multienv.files.yaml_lines import read_yaml
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
     """A TOML file (`.toml`), or a YAML file.
 
     Attributes:
         path: The file.
         values: What it says, in plain values.
-        lines: From the place of a value to its line, from 1; that of a key where the value has one.
+        find_lines: Finds the lines, which only what is wrong with a file needs.
     """
 
     path: Path
     values: Any
-    lines: dict[Place, int]
+    find_lines: Callable[[], dict[Place, int]]
+
+    @cached_property
+    def lines(self) -> dict[Place, int]:
+        """From the place of a value to its line, from 1; that of a key where the value has one."""
+        return self.find_lines()
 
     @classmethod
     def read(cls, path: Path) -> Document:
@@ -60,12 +66,17 @@ class Document:
         """
         over = self.values.get(section) or {}
         values = _laid_over({key: value for key, value in self.values.items() if key != section}, over)
-        moved = {place[1:]: line for place, line in self.lines.items() if len(place) > 1 and place[0] == section}
-        return Document(self.path, values, {**self.lines, **moved})
+
+        def moved() -> dict[Place, int]:
+            inner = {place[1:]: line for place, line in self.lines.items() if len(place) > 1 and place[0] == section}
+            return {**self.lines, **inner}
+
+        return Document(self.path, values, moved)
 
 
 def _laid_over(under: Any, over: Any) -> Any:
-    if not isinstance(under, Mapping) or not isinstance(over, Mapping):
+    if not isinstance(over, Mapping):
         return over
+    under = under if isinstance(under, Mapping) else {}
     merged = {**under, **{key: _laid_over(under.get(key), value) for key, value in over.items()}}
     return {key: value for key, value in merged.items() if key not in over or over[key] is not None}

@@ -15,12 +15,14 @@ from pydantic import BaseModel, ValidationError
 from multienv.errors import SpecError
 from multienv.files.document import Document
 from multienv.files.places import Place
+from multienv.specs import EnvSpec
 from multienv.specs.declaration import sentence
 
 T = TypeVar("T")
 Declarations = Mapping[str, type[BaseModel]]
 """What a file may hold, by the name of its class."""
 
+_OF_MAPPINGS: Final = ("model_type", "dataclass_type", "dict_type", "mapping_type")
 _LEADING: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 _QUOTED: Final = re.compile(r"'([^']+)'")
 
@@ -102,6 +104,9 @@ def in_words(problem: Any, declaration: type[BaseModel]) -> str:
     option, kind = str(problem["loc"][-1]) if problem["loc"] else "", problem["type"]
     if kind == "missing":
         return f"{option} is missing"
+    if kind in _OF_MAPPINGS and isinstance(given := problem["input"], list | tuple | set):  # it may hold secrets
+        return f"{option} is of type {type(given).__name__}; accepted are its keys, as in {option}: {{...}}"
     if kind in ("model_type", "dataclass_type"):
         return f"{option}={problem['input']!r}: accepted are its options, as in {option}: {{...}}"
-    return sentence(problem, sorted(declaration.model_fields))
+    in_own_words = EnvSpec._sentence if declaration is EnvSpec else sentence  # noqa: SLF001 - secrets are not shown
+    return in_own_words(problem, sorted(declaration.model_fields))

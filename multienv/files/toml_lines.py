@@ -8,9 +8,10 @@ Flow: `document` → `read_toml` → plain values, and the line of each.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from multienv.files.places import Place
 _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
-def read_toml(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[Place, int]]:
+def read_toml(path: Path, raw: bytes) -> tuple[dict[str, Any], Callable[[], dict[Place, int]]]:
     """Read TOML.
 
     Args:
@@ -28,7 +29,7 @@ def read_toml(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[Place, int]]
         raw: What is in it.
 
     Returns:
-        What it says, in plain values; and from the place of a value to its line, from 1.
+        What it says, in plain values; and what gives, from the place of a value, its line, from 1.
 
     Raises:
         SpecError: It is no TOML.
@@ -43,7 +44,7 @@ def read_toml(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[Place, int]]
         raise SpecError(f"{path}{where}: this is no TOML: {problem}") from None
     except (UnicodeError, RecursionError) as error:
         raise SpecError(f"{path}: this is no TOML: {error}") from None
-    return _with_steps(values), _lines(text)
+    return _with_steps(values), functools.partial(_lines, text)
 
 
 def _lines(text: str) -> dict[Place, int]:

@@ -6,6 +6,7 @@ Flow: `document` → `read_yaml` → plain values, and the line of each.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path, raw: bytes) -> tuple[Any, dict[Place, int]]:
+def read_yaml(path: Path, raw: bytes) -> tuple[Any, Callable[[], dict[Place, int]]]:
     """Read YAML.
 
     Args:
@@ -43,8 +44,8 @@ def read_yaml(path: Path, raw: bytes) -> tuple[Any, dict[Place, int]]:
         raw: What is in it.
 
     Returns:
-        What it says, in plain values; and from the place of a value to its line, from 1: that of a key where the value
-        has one.
+        What it says, in plain values; and what gives, from the place of a value, its line, from 1: that of a key where
+        the value has one.
 
     Raises:
         SpecError: It is no YAML, or says one thing twice.
@@ -62,7 +63,7 @@ def read_yaml(path: Path, raw: bytes) -> tuple[Any, dict[Place, int]]:
         raise SpecError(f"{path}{where}: this is no YAML: {error.problem or error.context}{hint}") from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise SpecError(f"{path}: this is no YAML: {error}") from None
-    return values, lines
+    return values, lambda: lines
 
 
 def _lines(path: Path, loader: Any, node: Any, place: Place = (), above: tuple[Any, ...] = ()) -> dict[Place, int]:

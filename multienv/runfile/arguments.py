@@ -46,9 +46,24 @@ def made_of(cls: type[T], section: str, values: Mapping[str, Any], document: Doc
         raise refusal(document, wrongs)
     try:
         return cls(**{**checked, **more})
-    except (ValueError, TypeError, ImportError) as error:
-        text = f"{cls.__name__} refuses it: {str(error).strip()}"
-        raise refusal(document, [Wrong(_concerned(section, values, text), (section,), text)]) from None
+    except Exception as error:  # noqa: BLE001 - TRL divides, opens files and asks attributes of what it was given
+        raise refused(section, values, document, cls.__name__, error) from None
+
+
+def refused(section: str, values: Mapping[str, Any], document: Document, who: str, error: Exception) -> Exception:
+    """Return the error that says, with a line, that somebody refuses what a section says.
+
+    Args:
+        section: The section's name.
+        values: What it says.
+        document: The file.
+        who: Who refuses it.
+        error: How.
+    """
+    said = str(error).strip()
+    kind = "" if isinstance(error, ValueError | ImportError) else f"{type(error).__name__}: "
+    text = f"{who} refuses it: {kind}{said}"
+    return refusal(document, [Wrong(_concerned(section, values, text), (section,), text)])
 
 
 def _checked(hint: Any, section: str, key: str, value: Any, wrongs: list[Wrong]) -> Any:

@@ -44,6 +44,6 @@ def _at_replica(name: str, value: Any, wrongs: list[Wrong]) -> Any:
             )
         )
         return value
-    if known not in PRESETS:
+    if not isinstance(known, str) or known not in PRESETS:
         return value  # which the declaration refuses
     return {**{key: each for key, each in value.items() if key not in _OF_SERVERS}, "target": replica(known)}

@@ -34,13 +34,15 @@ class RunFile:
         document: The file.
         spec: What it declares.
         presets: From the names of the environments that have a preset to the preset's name.
-        is_offline: True where the environments are replicas and the model is a tiny one.
+        is_offline: True where the environments are replicas.
+        has_tiny_model: True where the model is a tiny one made on the spot: offline, unless `offline` names another.
     """
 
     document: Document
     spec: RunSpec
     presets: Mapping[str, str]
     is_offline: bool = False
+    has_tiny_model: bool = False
 
     def mixture(self) -> MultiEnvSpec:
         """Make the mixture; nothing is fetched yet.
@@ -112,10 +114,16 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
     if not isinstance(document.values, Mapping):
         accepted = ", ".join(RunSpec.model_fields)
         raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
+    over = document.values.get(_OFFLINE)
+    if not isinstance(over, Mapping | None):
+        text = f"offline is of type {type(over).__name__}; accepted: a mapping, laid over the rest of the file"
+        raise refusal(document, [Wrong((_OFFLINE,), (), text)])
+    model = over.get("model") if over is not None else None
+    own_model = isinstance(model, Mapping) and model.get("model_name_or_path") is not None
     if offline:
         document = document.overlaid(_OFFLINE)
     wrongs: list[Wrong] = []
-    values = dict(document.values)
+    values = {key: value for key, value in document.values.items() if value is not None}  # `grpo:` with nothing in it
     if offline:
         values = at_replicas(values, wrongs)
     values = Resolver(document.path.parent, wrongs).run(values)
@@ -127,7 +135,7 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
         raise SpecError(f"{refusal(document, wrongs)}\n{error}") from None
     if wrongs:
         raise refusal(document, wrongs)
-    return RunFile(document, spec, _presets(document.values), offline)
+    return RunFile(document, spec, _presets(document.values), offline, offline and not own_model)
 
 
 def _presets(values: Mapping[str, Any]) -> dict[str, str]:

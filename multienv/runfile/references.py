@@ -135,20 +135,24 @@ class Resolver:
             sys.path.insert(0, folder)
         try:
             module = importlib.import_module(named[1])
-        except Exception as error:  # noqa: BLE001 - whatever a user's module raises while it is imported
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises while it is imported
             self._wrong(
                 place,
                 f"{option}: module {named[1]!r} cannot be imported: {type(error).__name__}: {error}; it is looked for "
                 f"in {folder} and where Python looks",
             )
             return None
-        if not hasattr(module, named[2]):
+        try:
+            return getattr(module, named[2])
+        except Exception:  # noqa: BLE001 - a module may answer by a function of its own
             known = [one for one in vars(module) if not one.startswith("_")]
+            where = getattr(module, "__file__", None) or "a module of Python's own"
             self._wrong(
-                place, f"{option}: module {named[1]!r} has no {named[2]!r}{nearest(named[2], known)}; correct it"
+                place,
+                f"{option}: module {named[1]!r} ({where}) has no {named[2]!r}{nearest(named[2], known)}; "
+                "correct it, or rename your module where another one has its name",
             )
             return None
-        return getattr(module, named[2])
 
     def _wrong(self, place: Place, text: str) -> None:
         self.wrongs.append(Wrong(place, place, text))

@@ -173,7 +173,8 @@ class EnvSpec(BaseModel):
         try:
             super().__init__(target=target, **options)
         except ValidationError as error:
-            sentences = dict.fromkeys(_sentence(problem) for problem in error.errors())
+            known = sorted(type(self).model_fields)
+            sentences = dict.fromkeys(self._sentence(problem, known) for problem in error.errors())
             raise SpecError("EnvSpec: " + "; ".join(sentences)) from None
 
     @field_validator("api_key")
@@ -207,6 +208,14 @@ class EnvSpec(BaseModel):
                 if getattr(self, option) is not None:
                     raise ValueError(f"{option} is for servers; an Environment class runs in this process without one")
         return self
+
+    @classmethod
+    def _sentence(cls, problem: Any, known: list[str]) -> str:
+        """Turn one of pydantic's findings into a sentence with the value, unless the value is a secret."""
+        option = str(problem["loc"][0]) if problem["loc"] else ""
+        if option in _SECRET_FORMS and problem["type"] not in ("value_error", "extra_forbidden"):
+            return f"{option} has the wrong form; accepted: {_SECRET_FORMS[option]}"
+        return sentence(problem, known)
 
     @property
     def training(self) -> TaskChoice | None:
@@ -244,11 +253,3 @@ class EnvSpec(BaseModel):
         for name, value in super().__repr_args__():
             if name is None or value != type(self).model_fields[name].default:
                 yield name, value
-
-
-def _sentence(problem: Any) -> str:
-    """Turn one of pydantic's findings into a sentence with the value, unless the value is a secret."""
-    option = str(problem["loc"][0]) if problem["loc"] else ""
-    if option in _SECRET_FORMS and problem["type"] not in ("value_error", "extra_forbidden"):
-        return f"{option} has the wrong form; accepted: {_SECRET_FORMS[option]}"
-    return sentence(problem, sorted(EnvSpec.model_fields))

@@ -81,7 +81,7 @@ class OpenAIServer(AppServer):
             message = self.model(body["messages"], body.get("tools", []))
         finally:
             self.num_at_once -= 1
-        reason = "tool_calls" if message.get("tool_calls") else message.pop("finish_reason", "stop")
+        reason = message.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
         return JSONResponse(
             {
                 "id": "x",
