@@ -219,8 +219,8 @@ def test_sessions_are_opened_within_the_limits(
     own = Limits(max_sessions=3) if limits else Limits()
     environments = {"one": EnvSpec(Counting, limits=own), "two": EnvSpec(CountingToo, indices=[0], limits=own)}
     with MultiEnvSpec(environments, **limits) as spec:
-        status, document = checked(spec, tmp_path, capsys, num_prompts=6)
-    assert status == 0, document["findings"]
+        _, document = checked(spec, tmp_path, capsys, num_prompts=6)
+    assert not codes(document)[Code.SESSION_FAILED]
     assert [len(row["open_s"]) for row in document["environments"].values()] == [6, 1]
     assert 1 <= Counting.most[0] <= most + (not limits)
 
@@ -406,3 +406,17 @@ def test_a_surprise_while_looking_is_a_finding_and_no_traceback(
         status, document = checked(spec, tmp_path, capsys)
     assert status == 1
     assert "a surprise" in found(document, Code.CHECK_FAILED)["message"]
+
+
+def test_what_only_trls_own_trainer_trips_over_is_left_out_and_what_any_does_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environments = {"echo": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=4)), "one": OneEnvironment}
+    with MultiEnvSpec(environments) as spec:
+        status, document = checked(spec, tmp_path, capsys)
+        assert Code.ENVIRONMENT_SESSION_LIMIT in {finding.code for finding in spec.check(training.config(tmp_path))}
+    assert status == 0
+    assert not {Code.SESSION_LIMIT, Code.ENVIRONMENT_SESSION_LIMIT} & set(codes(document))
+    with MultiEnvSpec(environments, max_sessions=7) as spec:
+        status, document = checked(spec, tmp_path, capsys)
+    assert (status, found(document, Code.SESSION_LIMIT)["severity"]) == (1, "error")

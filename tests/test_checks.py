@@ -732,13 +732,18 @@ def test_limits_on_sessions_below_what_a_batch_can_need_are_told(tmp_path: Path)
         "small": EnvSpec(OneEnvironment, limits=Limits(max_sessions=2)),
     }
     findings = check(environments, config(tmp_path), max_sessions=7)
-    told = {finding.environment: finding for finding in of(findings, Code.SESSION_LIMIT)}
-    assert list(told) == ["low", None], "one task of 2 rollouts needs no more than 2 sessions"
-    assert "can need 6 sessions at once, and limits.max_sessions is 5;" in told["low"].message
-    assert "can need 8 sessions at once, and the mixture's max_sessions is 7;" in told[None].message
-    assert told["low"].fix.startswith("Raise it to 6,")
+    low, whole = only(findings, Code.ENVIRONMENT_SESSION_LIMIT), only(findings, Code.SESSION_LIMIT)
+    assert low.environment == "low", "one task of 2 rollouts needs no more than 2 sessions"
+    assert "can need 6 sessions at once, and limits.max_sessions is 5; such a batch ends the run with" in low.message
+    assert "needs 8 sessions at once, and the mixture's max_sessions is 7; such a batch ends the run." in whole.message
+    assert (low.severity, whole.severity) == (Severity.WARNING, Severity.ERROR)
+    assert low.fix.startswith("Raise it to 6,")
+    beside = check({**environments, "guess": ForeignSpec(GuessEnvironment)}, config(tmp_path), max_sessions=7)
+    assert only(beside, Code.SESSION_LIMIT).severity is Severity.WARNING
     enough = {"low": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "small": environments["small"]}
-    assert Code.SESSION_LIMIT not in codes(check(enough, config(tmp_path), max_sessions=8))
+    assert not {Code.SESSION_LIMIT, Code.ENVIRONMENT_SESSION_LIMIT} & codes(
+        check(enough, config(tmp_path), max_sessions=8)
+    )
 
 
 def test_limits_on_sessions_below_what_a_batch_of_the_evaluation_can_need_are_told(tmp_path: Path) -> None:
@@ -764,7 +769,7 @@ def test_processes_share_the_limits_on_sessions(tmp_path: Path, monkeypatch: pyt
     args = config(tmp_path)
     monkeypatch.setattr(GRPOConfig, "world_size", 2)
     environments = {"echo": EnvSpec(EchoEnvironment, limits=Limits(max_sessions=6)), "one": OneEnvironment}
-    finding = only(check(environments, args), Code.SESSION_LIMIT)
+    finding = only(check(environments, args), Code.ENVIRONMENT_SESSION_LIMIT)
     assert "limits.max_sessions is 6 shared by 2 processes" in finding.message
     assert finding.fix.startswith("Raise it to 12,")
 

@@ -49,30 +49,37 @@ def check_session_limits(mixture: Mixture) -> Iterator[Finding]:
     if family_of(args) is not TrainerFamily.GRPO:
         return
     num_rollouts = args.per_device_train_batch_size * args.steps_per_generation
-    needed: dict[str, int] = {}
-    for name in mixture.clients:
+    for name, client in mixture.clients.items():
         rows = mixture.num_rows.get(name)
-        needed[name] = num_rollouts if rows is None else min(num_rollouts, rows * args.num_generations)
-    limits: list[tuple[str | None, str, int, int | None]] = [
-        (name, "limits.max_sessions", need, mixture.clients[name].spec.limits.max_sessions)
-        for name, need in needed.items()
-    ]
-    need = min(num_rollouts, sum(needed.values()))
-    limits.append((None, "the mixture's max_sessions", need, mixture.max_sessions))
+        need = num_rollouts if rows is None else min(num_rollouts, rows * args.num_generations)
+        limit = client.spec.limits.max_sessions
+        yield from _limited(
+            mixture, Code.ENVIRONMENT_SESSION_LIMIT, name, ("limits.max_sessions", limit), need, num_rollouts
+        )
+    whole = ("the mixture's max_sessions", mixture.max_sessions)
+    yield from _limited(mixture, Code.SESSION_LIMIT, None, whole, num_rollouts if mixture.clients else 0, num_rollouts)
+
+
+def _limited(
+    mixture: Mixture, code: Code, owner: str | None, limited: tuple[str, int | None], need: int, num_rollouts: int
+) -> Iterator[Finding]:
+    """Say so if a process's share of a limit is less than what it can need."""
+    args, (what, limit) = mixture.args, limited
     num_ranks = max(args.world_size, 1)
-    shared = f" shared by {num_ranks} processes" if num_ranks > 1 else ""
-    for owner, what, need, limit in limits:
-        if limit is not None and need > max(1, limit // num_ranks):
-            yield Finding(
-                Severity.WARNING,
-                owner,
-                Code.SESSION_LIMIT,
-                f"a batch has {num_rollouts} rollouts in each process (per_device_train_batch_size="
-                f"{args.per_device_train_batch_size}, steps_per_generation={args.steps_per_generation}) and can need "
-                f"{need} sessions at once, and {what} is {limit}{shared}; such a batch ends the run "
-                "with TRL's own trainer.",
-                f"Raise it to {need * num_ranks}, or lower per_device_train_batch_size or steps_per_generation.",
-            )
+    if limit is None or need <= max(1, limit // num_ranks):
+        return
+    is_certain, whose = owner is None and not mixture.foreign, "" if owner is None else " with TRL's own trainer"
+    yield Finding(
+        Severity.ERROR if is_certain else Severity.WARNING,
+        owner,
+        code,
+        f"a batch has {num_rollouts} rollouts in each process (per_device_train_batch_size="
+        f"{args.per_device_train_batch_size}, steps_per_generation={args.steps_per_generation}) and "
+        f"{'needs' if is_certain else 'can need'} {need} sessions at once, and {what} is {limit}"
+        f"{f' shared by {num_ranks} processes' if num_ranks > 1 else ''}; such a batch ends the run"
+        f"{whose}.",
+        f"Raise it to {need * num_ranks}, or lower per_device_train_batch_size or steps_per_generation.",
+    )
 
 
 def check_evaluation_limits(mixture: Mixture) -> Iterator[Finding]:

@@ -62,6 +62,7 @@ class Code(StrEnum):
     COLUMN_DROPPED = "column-dropped"
     TOO_FEW_ROWS = "too-few-rows"
     SESSION_LIMIT = "session-limit"
+    ENVIRONMENT_SESSION_LIMIT = "environment-session-limit"
     CURRICULUM_NEEDS_TRAINER = "curriculum-needs-trainer"
     SAMPLING_CAPPED = "sampling-capped"
     SAMPLING_WEIGHT_IDLE = "sampling-weight-idle"
@@ -76,7 +77,7 @@ class Code(StrEnum):
 OF_PLAIN_TRAINERS: Final = frozenset(
     {
         Code.TOO_FEW_ROWS,
-        Code.SESSION_LIMIT,
+        Code.ENVIRONMENT_SESSION_LIMIT,
         Code.CURRICULUM_NEEDS_TRAINER,
         Code.REWARD_WEIGHT_IDLE,
         Code.SIGNATURE_LOSSY,

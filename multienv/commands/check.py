@@ -12,6 +12,7 @@ from multienv.checks import OF_PLAIN_TRAINERS, Code, Finding, Look, Severity, Su
 from multienv.commands.check_table import show_check
 from multienv.commands.rendering import chat_template_of
 from multienv.commands.screen import print_json, working
+from multienv.errors import SpecError
 from multienv.specs import EnvSpec, ForeignSpec, server_identity
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ def _presented(spec: MultiEnvSpec, processing_class: Any) -> list[Finding]:
     template = None
     try:
         template = chat_template_of(processing_class, has_tools=True)
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's template makes of TRL's question
-        message = f"TRL cannot train with this chat template: {type(error).__name__}: {error}"
-        fix = "Give the tokenizer a chat template that TRL knows, or one that keeps what came before as it is."
-        refused.append(Finding(Severity.ERROR, None, Code.TEMPLATE_FAILS, message, fix))
+    except SpecError as error:
+        refused.append(Finding(Severity.ERROR, None, Code.TEMPLATE_FAILS, str(error)))
     spec.present_to(processing_class, chat_template=template, has_conversations=True)
     return refused
 

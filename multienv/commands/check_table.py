@@ -17,7 +17,7 @@ from multienv.checks import Severity
 
 STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 """How findings of each severity are shown."""
-_IN_PYTHON: Final = ("in-process", "foreign")
+_IN_PYTHON: Final = {"in-process": "in this process", "foreign": "no ORS environment"}
 
 
 def show_check(document: Mapping[str, Any], console: Console) -> None:
@@ -73,10 +73,10 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 def _where(name: str, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Text:
-    module, _, own = row["target"].rpartition(":")
-    where = Text(row["target"] if row["kind"] not in _IN_PYTHON else f"{own} of {module}")
-    if row.get("served_name"):
-        where.append(f"\n{row['served_name']}", "dim")
+    kind = row["kind"]
+    where = Text(row["target"] if kind not in _IN_PYTHON else row["target"].rpartition(":")[2])
+    if beside := _IN_PYTHON.get(kind, row.get("served_name")):
+        where.append(f"\n{beside}", "dim")
     if not row.get("is_reached", True):
         code = next((one["code"] for one in findings if one["environment"] == name), "no answer")
         where.append(f"\nnot reached: {code}", STYLES[Severity.ERROR])

@@ -274,8 +274,9 @@ class Ledger:
     def share_among(self, num_ranks: int) -> None:
         """Keep one process's share of the mixture's limits."""
         self.max_sessions = share(self._max_sessions, num_ranks)
+        self.max_concurrent_starts = share(self._max_concurrent_starts, num_ranks)
         self.slots = Slots(self.max_sessions, _MIXTURE_LIMIT)
-        self.starts = asyncio.Semaphore(share(self._max_concurrent_starts, num_ranks) or _NO_LIMIT)
+        self.starts = asyncio.Semaphore(self.max_concurrent_starts or _NO_LIMIT)
 
     async def close_sessions(self, patience_s: float) -> None:
         """Close every session; the sources stay connected."""
