@@ -106,6 +106,7 @@ def plan(
             record=record,
             world_size=num_processes,
             balance=here.run.spec.trainer.balance,
+            is_batch_fixed="generation_batch_size" in here.run.spec.grpo,
             console=Console(),
             is_json=is_json,
         )
