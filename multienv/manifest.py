@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from multienv.errors import SpecError
+from multienv.files import write_whole
 
 VERSION: Final = 1
 _FORMAT: Final = "multienv-tasks"
@@ -126,14 +127,7 @@ class Manifest(_Value):
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write it; whoever reads meanwhile finds the old file or the new one, never a part."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            beside.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(Path(path), self.model_dump_json(indent=1) + "\n")
 
 
 def digest(content: Any) -> str:

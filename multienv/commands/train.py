@@ -19,9 +19,9 @@ from rich.console import Console
 
 from multienv.commands.opened import unusable_model
 from multienv.commands.screen import counted, notes, print_json, working
-from multienv.commands.writing import write_json
-from multienv.errors import CheckpointError, MultiEnvError
-from multienv.reporting import account_table, read_episodes, summary, summary_table
+from multienv.errors import CheckpointError, MultiEnvError, SpecError
+from multienv.files import write_whole
+from multienv.reporting import account_table, plain, read_episodes, summary, summary_table
 from multienv.runfile import RunFile, read_run
 from multienv.runfile.arguments import refused
 
@@ -162,8 +162,7 @@ def _write_what_runs(run: RunFile, config: GRPOConfig, directory: Path) -> bool:
 
     if not (is_main := bool(PartialState().is_main_process)):
         return is_main
-    write_json(
-        directory / RUN_NAME,
+    document = plain(
         {
             "file": str(run.document.path),
             "values": run.document.values,
@@ -175,6 +174,10 @@ def _write_what_runs(run: RunFile, config: GRPOConfig, directory: Path) -> bool:
             "python": platform.python_version(),
         },
     )
+    try:
+        write_whole(directory / RUN_NAME, json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise SpecError(f"{directory} cannot be written: {error.strerror}; choose another output_dir") from None
     return is_main
 
 

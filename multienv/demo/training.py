@@ -5,7 +5,6 @@ Flow: `learning` → `MultiEnvGRPOTrainer`, which fills TRL's slots from the `Mu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +13,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from multienv.curriculum import Line
-from multienv.reporting import plain
-from multienv.training import MultiEnvGRPOTrainer
+from multienv.training import LogFile, MultiEnvGRPOTrainer
 
 if TYPE_CHECKING:
     from multienv.meta import MultiEnvSpec
@@ -78,12 +76,8 @@ def train(
         processing_class=policy.tokenizer,
         args=config,
         spec=spec,
-        callbacks=[_OnStep(on_step)],
+        callbacks=[LogFile(), _OnStep(on_step)],
     )
     trainer.remove_callback(PrinterCallback)
-    try:
-        trainer.train()
-    finally:
-        lines = (json.dumps(plain(entry)) + "\n" for entry in trainer.state.log_history)
-        (output_dir / "log.jsonl").write_text("".join(lines), encoding="utf-8")
+    trainer.train()
     return {} if trainer.curriculum is None else trainer.curriculum.account.lines

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from multienv.errors import RecordError, SpecError
 from multienv.evaluation.play import Attempt
+from multienv.files import write_whole
 from multienv.reporting import plain
 from multienv.reporting.lines import Line, to_line
 from multienv.reporting.record import append, file_of, leave_out, parsed
@@ -69,9 +70,7 @@ class EvaluationRecord:
             if file_of(directory, 0).exists():
                 raise SpecError(f"{directory} holds the record of a training; evaluate into another directory")
             run = uuid.uuid4().hex
-            new = path.with_suffix(".new")
-            new.write_text(json.dumps({"run": run, "settings": settings}, indent=1) + "\n", encoding="utf-8")
-            new.replace(path)
+            write_whole(path, json.dumps({"run": run, "settings": settings}, indent=1) + "\n")
         except OSError as error:
             raise SpecError(f"{directory} cannot be written: {error.strerror}; choose another directory") from None
         return cls(directory, run, secrets, [], lock)

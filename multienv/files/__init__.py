@@ -6,5 +6,6 @@ Flow: a YAML or TOML file → `Document` → `runfile`, `simulate` → a finding
 from multienv.files.document import Document
 from multienv.files.findings import Declarations, Wrong, explained, found_in, in_words, refusal
 from multienv.files.places import Place
+from multienv.files.writing import write_whole
 
-__all__ = ["Declarations", "Document", "Place", "Wrong", "explained", "found_in", "in_words", "refusal"]
+__all__ = ["Declarations", "Document", "Place", "Wrong", "explained", "found_in", "in_words", "refusal", "write_whole"]

@@ -5,7 +5,7 @@ Flow: `runfile`, `simulate` → `Document.read` → the values are checked → `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,19 @@ class Document:
             raise SpecError(f"{path} cannot be read: {error.strerror}; give the path of a YAML or TOML file") from None
         read = read_toml if path.suffix.lower() == ".toml" else read_yaml
         return cls(path, *read(path, raw))
+
+    def check_mapping(self, accepted: Iterable[str]) -> None:
+        """Check that the file holds keys.
+
+        Args:
+            accepted: The keys that it may hold, for the error.
+
+        Raises:
+            SpecError: It is empty, or says something else.
+        """
+        if not isinstance(self.values, Mapping):
+            found = "is empty" if self.values is None else f"says {self.values!r:.40}"
+            raise SpecError(f"{self.path}: the file {found}; accepted: the keys {', '.join(accepted)}")
 
     def line(self, place: Sequence[str | int]) -> int:
         """Return the line of a place, or of the nearest one around it that stands in the file."""

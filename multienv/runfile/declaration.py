@@ -22,7 +22,7 @@ from multienv.specs import (
     Schedule,
     Stage,
     TaskRules,
-    declare_curriculum,
+    curriculum_in_file,
     preset,
 )
 from multienv.specs.declaration import Declaration
@@ -112,11 +112,7 @@ class RunSpec(Declaration):
     @field_validator("curriculum", mode="before")
     @classmethod
     def _declared(cls, value: Any, info: Any) -> Any:
-        if isinstance(value, Mapping):
-            value = CurriculumSpec(**value)
-        names = info.data.get("environments")
-        # Without names, what is wrong with the environments is said already.
-        return value if names is None and isinstance(value, CurriculumSpec) else declare_curriculum(value, names or ())
+        return curriculum_in_file(value, info.data.get("environments"))
 
 
 DECLARATIONS: Final[Mapping[str, type[BaseModel]]] = {

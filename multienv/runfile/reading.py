@@ -111,9 +111,7 @@ def read_run(path: str | PathLike[str], *, offline: bool = False) -> RunFile:
         SpecError: It cannot be read, or says something that cannot be right: each finding with its line.
     """
     document = Document.read(Path(path))
-    if not isinstance(document.values, Mapping):
-        accepted = ", ".join(RunSpec.model_fields)
-        raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
+    document.check_mapping(RunSpec.model_fields)
     over = document.values.get(_OFFLINE)
     if not isinstance(over, Mapping | None):
         text = f"offline is of type {type(over).__name__}; accepted: a mapping, laid over the rest of the file"

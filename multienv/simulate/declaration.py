@@ -16,7 +16,7 @@ from multienv.curriculum.learners import Learner, SimulatedEnvironment
 from multienv.curriculum.simulation import Simulation, check_learners, simulate
 from multienv.errors import SpecError, nearest
 from multienv.files import in_words
-from multienv.specs import Adaptive, CurriculumSpec, Schedule, Stage, TaskRules, declare_curriculum
+from multienv.specs import Adaptive, CurriculumSpec, Schedule, Stage, TaskRules, curriculum_in_file, declare_curriculum
 from multienv.specs.curriculum import PRESETS
 from multienv.specs.declaration import Declaration
 from multienv.specs.mixture import check_names
@@ -120,12 +120,7 @@ class SimulationSpec(_Declaration):
             raise ValueError(
                 f"curriculum is empty; accepted: one of {', '.join(PRESETS)}, or a CurriculumSpec's options"
             )
-        if isinstance(value, Mapping):
-            value = CurriculumSpec(**value)
-        names = info.data.get("environments")
-        if names is None and isinstance(value, CurriculumSpec):  # what is wrong with the environments is said already
-            return value
-        return declare_curriculum(value, names or ())
+        return curriculum_in_file(value, info.data.get("environments"))
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

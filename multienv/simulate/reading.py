@@ -5,11 +5,9 @@ Flow: `multienv simulate FILE` → `read_simulation` → `SimulationSpec`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
-from multienv.errors import SpecError
 from multienv.files import Document, explained
 from multienv.simulate.declaration import DECLARATIONS, SimulationSpec
 
@@ -24,7 +22,5 @@ def read_simulation(path: str | PathLike[str]) -> SimulationSpec:
         SpecError: It cannot be read, or says something that cannot be right: each finding with its line.
     """
     document = Document.read(Path(path))
-    if not isinstance(document.values, Mapping):
-        accepted = ", ".join(SimulationSpec.model_fields)
-        raise SpecError(f"{path}: the file says {document.values!r:.40}; accepted: the keys {accepted}")
+    document.check_mapping(SimulationSpec.model_fields)
     return explained(document, DECLARATIONS, lambda: SimulationSpec(**document.values))

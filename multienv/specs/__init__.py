@@ -4,7 +4,7 @@ Flow: user → here → `meta`.
 """
 
 from multienv.specs.choice import TaskChoice, all_excluded, check_excluded_indices, is_excluded, left_over
-from multienv.specs.curriculum import Adaptive, CurriculumSpec, Schedule, Stage, declare_curriculum
+from multienv.specs.curriculum import Adaptive, CurriculumSpec, Schedule, Stage, curriculum_in_file, declare_curriculum
 from multienv.specs.environment import EnvSpec, RewardFunction, Secret
 from multienv.specs.foreign import ForeignSpec
 from multienv.specs.limits import Limits
@@ -36,6 +36,7 @@ __all__ = [
     "check_disjoint",
     "check_excluded_indices",
     "check_held_out",
+    "curriculum_in_file",
     "declare",
     "declare_curriculum",
     "is_excluded",

@@ -54,6 +54,23 @@ def _step(step: Any) -> int:
     return step
 
 
+def curriculum_in_file(value: Any, names: Iterable[str] | None) -> CurriculumSpec | None:
+    """Return the curriculum that a file says: the name of a preset, or the options of a `CurriculumSpec`.
+
+    Args:
+        value: What it says.
+        names: The environments; None where something is wrong with them, which is said already.
+
+    Raises:
+        SpecError: There is no such curriculum, or it names other environments.
+    """
+    if isinstance(value, Mapping):
+        value = CurriculumSpec(**value)
+    if names is None and isinstance(value, CurriculumSpec):
+        return value
+    return declare_curriculum(value, names or ())
+
+
 def check_sampling_weight(value: Any) -> Any:
     """Check one environment's sampling weight; None for none.
 

@@ -12,7 +12,6 @@ import html
 import json
 import os
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from multienv.errors import RecordError, SpecError
+from multienv.files import write_whole
 from multienv.reporting.page.choice import in_order_of_choice
 from multienv.reporting.page.curves import STATUSES
 from multienv.reporting.page.figures import Phase, figures_of
@@ -174,13 +174,7 @@ def save(text: str, path: Path) -> None:
         RecordError: It cannot be written.
     """
     try:
-        new = path.with_name(f".{uuid.uuid4().hex}.html")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            new.write_text(text, encoding="utf-8")
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        write_whole(path, text)
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         why = error.strerror if isinstance(error, OSError) else error
         raise RecordError(
