@@ -125,8 +125,10 @@ def preview(
     """Show the exact prompt and tools of a task, as the model will get them."""
     from multienv.commands.opened import opened  # noqa: PLC0415 - keeps --help fast
     from multienv.commands.preview import run_preview  # noqa: PLC0415 - keeps --help fast
+    from multienv.commands.tasks import environment_named  # noqa: PLC0415 - keeps --help fast
 
     with opened(file, offline=offline) as here:
+        environment_named(here.spec, environment, task)
         policy = here.policy()
         status = run_preview(
             here.spec,

@@ -206,6 +206,26 @@ def test_the_other_commands_take_the_same_file(run_file: Path, called: Called) -
     assert json.loads(out)["success"]["echo"]["difference"]["num_tasks"] == 1
 
 
+def test_what_is_done_already_is_said(run_file: Path, called: Called) -> None:
+    assert called("eval", run_file)[0] == 0
+    assert "2 of 2 attempts were in" in called("eval", run_file)[2]
+    _, out, _ = called("train", run_file)
+    assert "no group of echo, climb had two different rewards, so nothing was learnt there" in " ".join(out.split())
+    status, _, err = called("train", run_file, "--resume")
+    assert status == 0
+    assert "is at max_steps=2 already: nothing is left to train" in " ".join(err.split())
+
+
+def test_an_environment_that_is_not_named_is_asked_for_before_anything_is_loaded(
+    run_file: Path, called: Called
+) -> None:
+    text = re.sub(r"model_name_or_path: \S+}", "model_name_or_path: /no/such/model}", run_file.read_text())
+    run_file.write_text(text, encoding="utf-8")
+    for command in ("preview", "play"):
+        status, _, err = called(command, run_file)
+        assert (status, "choose one with --environment: echo, climb" in err) == (2, True)
+
+
 def test_an_episode_is_played_from_a_pipe(run_file: Path, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("echo text=hello\n"))
     status, out, _ = called("play", run_file, "-e", "echo")
@@ -282,7 +302,7 @@ def test_a_model_that_is_not_there_is_one_readable_message(run_file: Path, calle
     for command in ("check", "preview", "train", "eval"):
         status, _, err = called(command, run_file, *(["-e", "echo"] if command == "preview" else []))
         assert status == 2
-        assert "line 4: model: model_name_or_path='/no/such/model' cannot be used" in err
+        assert "line 4: model: model_name_or_path='/no/such/model' cannot be used: there is no such folder" in err
         assert "Traceback" not in err
 
 

@@ -286,7 +286,9 @@ def test_two_evaluations_are_compared_task_by_task(
         server.model = diligent
         evaluated(spec, settings_of(server), tmp_path / "after")
         evaluated(spec, settings_of(server, num_tasks=1), tmp_path / "less")
-    change = compared(tmp_path / "before", tmp_path / "after").success["echo"]
+    comparison = compared(tmp_path / "before", tmp_path / "after")
+    assert (comparison.before, comparison.after) == (f"tiny ({tmp_path}/before)", f"tiny ({tmp_path}/after)")
+    change = comparison.success["echo"]
     assert (change.before, change.num_better, change.num_worse) == (0.0, 2, 0)
     assert change.difference.value == pytest.approx(2 / 3)
     assert change.p_value == pytest.approx(0.5)  # two tasks changed: a fair coin falls the same way twice

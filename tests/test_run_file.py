@@ -137,7 +137,7 @@ def test_a_variable_that_is_not_set_is_named_with_its_nearest_and_no_value(folde
         ("environments: [a]\n", ["line 1", "environments"]),
         ("environments:\n  a: {target: x/y, api_key: ${SWE_KEY}}\n", ["line 2", "'${NAME}' in quotes, or $NAME"]),
         ("[1]\n", ["the file says [1]"]),
-        ("", ["the file says None"]),
+        ("", ["the file is empty"]),
     ],
 )
 def test_what_is_wrong_is_said_with_file_line_key_and_the_nearest_known_one(

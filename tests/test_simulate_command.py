@@ -269,7 +269,7 @@ def test_what_several_environments_share_is_written_once(mixture: Path) -> None:
         read_simulation(mixture)
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "the file says None"), (b"\xff", "YAML"), (b"a: \0", "YAML")])
+@pytest.mark.parametrize(("content", "message"), [(b"", "the file is empty"), (b"\xff", "YAML"), (b"a: \0", "YAML")])
 def test_what_is_no_mixture_at_all_is_refused(mixture: Path, content: bytes, message: str) -> None:
     mixture.write_bytes(content)
     with pytest.raises(SpecError, match=message):

@@ -53,14 +53,17 @@ def run_eval(
         settings = EvalSpec(**{**dict(declared), **overrides})
         directory = output or Path(str(here.run.spec.grpo.get("output_dir") or file.stem), "evaluation")
         policy = _policy(here, settings)
+        told: list[tuple[int, int]] = []
         with counted() as on_progress, _on_one_thread() if here.run.has_tiny_model else nullcontext():
-            evaluation = evaluate(
-                here.spec,
-                policy,
-                settings,
-                directory,
-                on_progress=lambda done, total: on_progress("attempts", done, total),
-            )
+
+            def tell(done: int, total: int) -> None:
+                told.append((done, total))
+                on_progress("attempts", done, total)
+
+            evaluation = evaluate(here.spec, policy, settings, directory, on_progress=tell)
+    num_before, num_wanted = told[0]
+    if num_before:
+        notes().print(f"{num_before} of {num_wanted} attempts were in {directory} already", markup=False)
     if is_json:
         print_json({"directory": str(directory), **evaluation.to_dict()})
     else:

@@ -29,6 +29,10 @@ _FIGURES: Final = {
 }
 """From a metric below `env/<name>/` to its column and how it is written."""
 
+_WIDE: Final = ("tool_failures", "open_s", "tool_s", "scored_fraction")
+"""What is left out on a terminal of less than 100 columns."""
+_NUM_WIDE: Final = 100
+
 _OVERALL: Final = {"loss": ".4f", "reward": ".3f", "step_time": ".1f"}
 
 
@@ -41,6 +45,7 @@ class LiveView(TrainerCallback):  # type: ignore[misc]  # transformers is untype
     """
 
     def __init__(self, names: list[str], console: Console) -> None:
+        self._console = console
         self._first: dict[str, float] = {}
         self._latest: dict[str, Mapping[str, float]] = {name: {} for name in names}
         self._overall: dict[str, float] = {}
@@ -79,11 +84,13 @@ class LiveView(TrainerCallback):  # type: ignore[misc]  # transformers is untype
     def _shown(self) -> Group:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         table.add_column("environment", no_wrap=True)
-        for heading, _ in _FIGURES.values():
+        is_narrow = self._console.width < _NUM_WIDE
+        figures = {key: figure for key, figure in _FIGURES.items() if not is_narrow or key not in _WIDE}
+        for heading, _ in figures.values():
             table.add_column(heading, justify="right")
-        table.add_column("reward since the start", justify="right")
+        table.add_column("reward since\nthe start", justify="right")
         for name, latest in self._latest.items():
-            cells = (format(latest[key], how) if key in latest else "-" for key, (_, how) in _FIGURES.items())
+            cells = (format(latest[key], how) if key in latest else "-" for key, (_, how) in figures.items())
             change = latest["reward"] - self._first[name] if "reward" in latest and name in self._first else None
             table.add_row(name, *cells, "-" if change is None else f"{change:+.3f}")
         overall = "  ".join(f"{key} {format(value, _OVERALL[key])}" for key, value in self._overall.items())

@@ -55,7 +55,10 @@ class Opened:
     def args(self) -> GRPOConfig:
         """Return TRL's configuration, to look at."""
         with working("loading torch and TRL"):
-            return self.run.grpo_config(is_to_train=False)
+            from multienv.tiny.surroundings import quietly  # noqa: PLC0415 - imports torch
+
+            with quietly():
+                return self.run.grpo_config(is_to_train=False)
 
     def policy(self) -> Policy:
         """Load the model's tokenizer, not the model.
@@ -117,5 +120,7 @@ def unusable_model(run: RunFile, error: Exception) -> Exception:
     """Return the error that says, with its line, that a run file's model cannot be used."""
     name = run.spec.model.get("model_name_or_path")
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if str(name).startswith(("/", "./", "../", "~")) and not Path(str(name)).is_dir():
+        first = "there is no such folder; give that of a saved model, or a model's name on the hub"
     text = f"model_name_or_path={name!r} cannot be used: {first}"
     return refusal(run.document, [Wrong(("model", "model_name_or_path"), ("model",), text)])

@@ -33,7 +33,7 @@ def named(spec: MultiEnvSpec, environment: str | None, task: int | str | None = 
         SpecError: There is no such environment, or no such task among the chosen ones.
     """
     wanted = None if task is None else str(task).strip()
-    name = _environment(spec, environment, wanted)
+    name = environment_named(spec, environment, wanted)
     known: list[Any] = []
     for rows in _rows(spec, name):
         key = Column.TASK_ID if wanted is not None and "/" in wanted else Column.TASK_INDEX
@@ -51,7 +51,17 @@ def named(spec: MultiEnvSpec, environment: str | None, task: int | str | None = 
     )
 
 
-def _environment(spec: MultiEnvSpec, environment: str | None, task: str | None) -> str:
+def environment_named(spec: MultiEnvSpec, environment: str | None, task: str | None = None) -> str:
+    """Return the environment that is meant; nothing is asked or loaded for that.
+
+    Args:
+        spec: The mixture.
+        environment: Its name; None where there is one only, or where `task` is a task id.
+        task: Index or task id.
+
+    Raises:
+        SpecError: There is no such environment, or there are several.
+    """
     known = list(spec.environments)
     if environment is None and task is not None and "/" in task:
         environment = next((name for name in known if task.startswith(f"{name}/")), task.split("/", maxsplit=1)[0])

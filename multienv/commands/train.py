@@ -67,6 +67,10 @@ def run_train(
         raise CheckpointError(
             f"resume_from_checkpoint={checkpoint!r} holds no checkpoint; give the folder of one, or --resume"
         )
+    if checkpoint is not None and 0 < config.max_steps <= _step_of(Path(checkpoint)):
+        notes().print(
+            f"{checkpoint} is at max_steps={config.max_steps} already: nothing is left to train", markup=False
+        )
     with _quietly(is_tiny=run.has_tiny_model), run.mixture() as spec:
         model, options = _model(run, spec, config)
         is_main = _write_what_runs(run, config, directory)
@@ -112,6 +116,10 @@ def _is_whole(checkpoint: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(json.loads((checkpoint / "trainer_state.json").read_bytes()).get("global_step", 0))
 
 
 def _take_out_token(config: GRPOConfig) -> None:
@@ -234,6 +242,7 @@ def _show(
         "rollouts": "episodes.jsonl",
         "log": "log.jsonl",
         "what was run": RUN_NAME,
+        "trained model": "",
     }
     if is_json:
         document = {
@@ -249,5 +258,7 @@ def _show(
         console.print(account_table(account, "the mixture in groups"))
     for what, name in files.items():
         console.print(f"{what}: {directory / name}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"trained model: {directory}", highlight=False, soft_wrap=True, markup=False)
+    if dead := [name for name, each in summary(episodes, rules).items() if each["zero_signal_groups"] == 1.0]:
+        told = f"no group of {', '.join(dead)} had two different rewards, so nothing was learnt there"
+        console.print(told, style="yellow", highlight=False, markup=False)
     console.print(f"to read it all: multienv report {directory}", highlight=False, soft_wrap=True, markup=False)

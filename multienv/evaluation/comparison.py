@@ -44,8 +44,8 @@ class Comparison:
     """What two evaluations say of each other.
 
     Attributes:
-        before: Who was evaluated before.
-        after: Who was evaluated after.
+        before: Who was evaluated before, and where the record is.
+        after: Who was evaluated after, and where.
         success: By environment.
         reward: By environment, where both have rewards.
         num_left_out: Tasks that only one of the two has.
@@ -79,14 +79,18 @@ def compared(before: Path, after: Path) -> Comparison:
         raise RecordError(
             f"{before} and {after} have no task in common that both played; compare evaluations of the same tasks"
         )
-    names = list(dict.fromkeys(one.episode.environment for one in pair[0]))
+    names = list(read_settings(before)["settings"].get("environments", {}))
     return Comparison(
-        before=str(read_settings(before)["settings"].get("model")),
-        after=str(read_settings(after)["settings"].get("model")),
+        before=_title(before),
+        after=_title(after),
         success=_changes(pair, names, "success"),
         reward=_changes(pair, names, "reward"),
         num_left_out=len(tasks[0] ^ tasks[1]),
     )
+
+
+def _title(directory: Path) -> str:
+    return f"{read_settings(directory)['settings'].get('model')} ({directory})"
 
 
 def _changes(pair: Sequence[Sequence[Attempt]], names: Sequence[str], what: str) -> dict[str, Change]:
